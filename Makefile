@@ -1,0 +1,52 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Two test processes, one thread each: two cores, and figures that do not depend on a thread count.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+.PHONY: help demo test check bench experiments clean
+
+help:
+	@echo "make demo         train every objective on a simulated shop and compare with the truth"
+	@echo "make test         lint, types, tests and doctests"
+	@echo "make check        lint and types only"
+	@echo "make bench        speed and memory against named peers"
+	@echo "make experiments  the longer measurements quoted in the docs"
+	@echo "make clean        remove the environment and all caches"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("widemax needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (a minute or two, once) ..."
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/widemax demo
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(PYTEST)
+
+bench: $(STAMP)
+	@mkdir -p benchmarks/results
+	@set -e; for script in benchmarks/[!_]*.py; do \
+		echo "== $$script"; \
+		$(BIN)/python $$script --check --json benchmarks/results/$$(basename $$script .py).json; \
+	done
+
+experiments: $(STAMP)
+	@mkdir -p experiments/results
+	@set -e; for script in experiments/[!_]*.py; do \
+		echo "== $$script"; \
+		$(BIN)/python $$script --check --json experiments/results/$$(basename $$script .py).json; \
+	done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,49 @@
+"""Every class equally likely."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from widemax.sampling.base import DrawnSampler
+
+
+class UniformSampler(DrawnSampler):
+    """Draws every class with the same probability.
+
+    Formula: p(y) = 1 / V.
+
+    Shapes: candidates [S], or [B, S] with ``per_example=True``.
+
+    Cost: O(S), no table; any number of classes up to 2^40.
+
+    Reference: Bengio & Senécal 2003.
+
+    Use when: the objective ignores popularity, or rare classes must be seen as often as frequent
+    ones. Avoid when: few samples must cover a skewed catalogue (``LogUniformSampler``,
+    ``UnigramSampler``).
+
+    >>> import torch
+    >>> sampler = UniformSampler(1000, unique=True)
+    >>> candidates = sampler.sample(50, torch.tensor([7]), generator=torch.manual_seed(0))
+    >>> len(set(candidates.ids.tolist())), round(sampler.log_prob(torch.tensor(3)).exp().item(), 4)
+    (50, 0.001)
+    """
+
+    def draw(
+        self,
+        shape: tuple[int, ...],
+        *,
+        device: torch.device | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return independent draws, int64 of the given shape."""
+        return torch.randint(self.num_classes, shape, device=device, generator=generator)
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Return −log V for each id."""
+        return torch.full(
+            ids.shape, -math.log(self.num_classes), dtype=torch.float64, device=ids.device
+        )

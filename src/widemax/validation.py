@@ -1,0 +1,101 @@
+"""Checks on arguments: each raises before anything is allocated, naming argument, value and limit."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+MAX_CLASSES = 2**40
+"""Most classes a sampler without a table takes; float64 still tells every id apart."""
+
+MAX_TABLE_CLASSES = 2**28
+"""Most classes a sampler takes that must allocate a table nobody handed to it."""
+
+MAX_SAMPLES = 2**28
+"""Most candidates one call may draw, over all rows of the batch."""
+
+ABSENT = -1
+"""Marks a missing entry in a padded row of ids: no class has this id."""
+
+
+def check_num_classes(num_classes: int, *, limit: int = MAX_CLASSES) -> int:
+    """Return ``num_classes`` if it lies between 1 and ``limit``."""
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int):
+        raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
+    if not 1 <= num_classes <= limit:
+        raise ValueError(f"num_classes must be between 1 and {limit:,}, got {num_classes:,}")
+    return num_classes
+
+
+def check_num_samples(num_samples: int | None, *, rows: int = 1) -> int:
+    """Return ``num_samples`` if that many candidates for each of ``rows`` rows can be drawn."""
+    if num_samples is None:
+        raise ValueError("num_samples must be given: this sampler draws as many as it is asked for")
+    if isinstance(num_samples, bool) or not isinstance(num_samples, int):
+        raise ValueError(f"num_samples must be a whole number, got {num_samples!r}")
+    limit = MAX_SAMPLES // max(rows, 1)
+    if not 1 <= num_samples <= limit:
+        raise ValueError(
+            f"num_samples must be between 1 and {limit:,} for {rows:,} rows, got {num_samples:,}"
+        )
+    return num_samples
+
+
+def check_positive(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Return ``value`` if 0 ≤ value < 1."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+    return float(value)
+
+
+def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False) -> Tensor:
+    """Return ``ids`` as int64 if each names a class; with ``absent``, -1 may mark a gap."""
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(f"{name} must hold whole numbers, got dtype {ids.dtype}")
+    if ids.numel():
+        low, high = (int(bound) for bound in torch.aminmax(ids))
+        worst = high if high >= num_classes else low
+        if high >= num_classes or low < (ABSENT if absent else 0):
+            raise ValueError(
+                f"{name} must lie between 0 and {num_classes - 1:,} (num_classes {num_classes:,}), "
+                f"got {worst:,}"
+            )
+    return ids.long()
+
+
+def check_targets(targets: Tensor, num_classes: int, *, name: str = "targets") -> Tensor:
+    """Return ``targets`` as int64 [B] or [B, T] if each names a class.
+
+    In [B, T] the entry -1 marks an absent positive of a row with fewer than T.
+    """
+    if targets.dim() not in (1, 2):
+        raise ValueError(f"{name} must have shape [B] or [B, T], got {list(targets.shape)}")
+    if targets.dim() == 2 and not 1 <= targets.shape[1] <= num_classes:
+        raise ValueError(
+            f"{name} must hold between 1 and num_classes = {num_classes:,} positives per row, "
+            f"got {targets.shape[1]:,}"
+        )
+    return check_ids(name, targets, num_classes, absent=targets.dim() == 2)
+
+
+def check_hidden(hidden: Tensor, dimension: int, *, rows: int | None = None) -> Tensor:
+    """Return ``hidden`` if it is a floating [B, ``dimension``] (and has ``rows`` rows)."""
+    if hidden.dim() != 2 or hidden.shape[1] != dimension:
+        raise ValueError(
+            f"hidden must have shape [B, {dimension}], got {list(hidden.shape)}; "
+            "flatten leading dimensions first"
+        )
+    if not hidden.is_floating_point():
+        raise ValueError(f"hidden must be floating point, got dtype {hidden.dtype}")
+    if rows is not None and hidden.shape[0] != rows:
+        raise ValueError(f"hidden has {hidden.shape[0]:,} rows but targets has {rows:,}")
+    return hidden
