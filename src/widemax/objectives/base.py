@@ -1,0 +1,128 @@
+"""The one signature of every objective, and the few steps all of them share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+REMOVED = float("-inf")
+"""The score of a candidate that does not compete: neutral in every loss of the table."""
+
+
+class Objective(Protocol):
+    """A function from scores to one loss per example: a row of the candidate-sampling table.
+
+    Formula: G(x, y) = F(x, y) or F(x, y) − log Q(y), then a logistic or a softmax loss of G.
+
+    Shapes: ``target_scores`` [B] or [B, T], ``candidate_scores`` [B, S],
+    ``target_log_expected_count`` like the target scores, ``log_expected_count`` [S] or [B, S],
+    ``hits`` bool [B, S] (or None: no candidate is a target), ``target_mask`` bool [B, T] (or
+    None: every positive is there) → losses [B], at least float32.
+
+    Cost: O(B·S).
+
+    Reference: TensorFlow's candidate-sampling table.
+
+    Use when: writing an objective of your own; hold it to ``widemax.check_objective``. Options of
+    one objective are keyword arguments with defaults, bound with ``functools.partial``. Avoid
+    when: one of the rows already is what you need.
+
+    A candidate score of −inf does not compete, whatever the objective. A row without a positive
+    has loss 0.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> objective: wm.Objective = wm.negative_sampling
+    >>> loss = objective(torch.zeros(1), torch.zeros(1, 3), target_log_expected_count=None,
+    ...                  log_expected_count=None, hits=None)
+    >>> round(loss.item(), 4)  # 4 log 2
+    2.7726
+    """
+
+    def __call__(
+        self,
+        target_scores: Tensor,
+        candidate_scores: Tensor,
+        *,
+        target_log_expected_count: Tensor | None,
+        log_expected_count: Tensor | None,
+        hits: Tensor | None,
+        target_mask: Tensor | None = None,
+    ) -> Tensor: ...
+
+
+class Positives(NamedTuple):
+    """The positives of a batch: scores [B, T], and 1/T for each one that is there, else 0."""
+
+    scores: Tensor
+    share: Tensor
+
+    @property
+    def present(self) -> Tensor:
+        """Which positives are there, bool [B, T]."""
+        return self.share > 0
+
+
+def at_least_float32(scores: Tensor) -> Tensor:
+    """Return half-precision scores as float32: sums of exponentials need the range."""
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def read_positives(target_scores: Tensor, target_mask: Tensor | None) -> Positives:
+    """Return the positives as [B, T] with the share 1/T of each."""
+    if target_scores.dim() not in (1, 2):
+        raise ValueError(
+            f"target_scores must have shape [B] or [B, T], got {list(target_scores.shape)}"
+        )
+    scores = at_least_float32(target_scores)
+    scores = scores if scores.dim() == 2 else scores[:, None]
+    if target_mask is None:
+        return Positives(scores, torch.full_like(scores, 1 / max(scores.shape[1], 1)))
+    mask = target_mask.view(scores.shape)
+    return Positives(
+        scores.masked_fill(~mask, 0.0), mask / mask.sum(-1, keepdim=True).clamp(min=1)
+    )
+
+
+def read_negatives(candidate_scores: Tensor, rows: int, hits: Tensor | None = None) -> Tensor:
+    """Return the candidates' scores [B, S] with every hit removed."""
+    if candidate_scores.dim() != 2 or candidate_scores.shape[0] != rows:
+        raise ValueError(
+            f"candidate_scores must have shape [{rows}, S], got {list(candidate_scores.shape)}"
+        )
+    scores = at_least_float32(candidate_scores)
+    if hits is None:
+        return scores
+    if hits.shape != scores.shape or hits.dtype != torch.bool:
+        raise ValueError(
+            f"hits must be bool of shape {list(scores.shape)}, got {hits.dtype} of shape "
+            f"{list(hits.shape)}"
+        )
+    return scores.masked_fill(hits, REMOVED)
+
+
+def correct_positives(positives: Positives, target_log_expected_count: Tensor) -> Positives:
+    """Return the positives with G = F − log Q; a target that is never drawn is an error."""
+    log_count = target_log_expected_count.view(positives.scores.shape)
+    if not torch.compiler.is_compiling() and bool(
+        (torch.isneginf(log_count) & positives.present).any()
+    ):
+        raise ValueError(
+            "target_log_expected_count must be finite, got -inf: a target has proposal "
+            "probability 0 (a reserved id, or a class without counts); give it a probability, or "
+            "use an objective without a correction of the target (negative_sampling, "
+            "importance_sampling, info_nce)"
+        )
+    return positives._replace(scores=positives.scores - log_count.to(positives.scores.dtype))
+
+
+def correct_negatives(negatives: Tensor, log_expected_count: Tensor) -> Tensor:
+    """Return G = F − log Q of the candidates."""
+    return negatives - log_expected_count.to(negatives.dtype)
+
+
+def zero_without_positive(losses: Tensor, positives: Positives) -> Tensor:
+    """Return the losses [B] with 0 where a row has no positive."""
+    return torch.where(positives.present.any(-1), losses, 0.0)

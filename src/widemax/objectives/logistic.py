@@ -1,0 +1,244 @@
+"""The logistic rows of the table: each candidate is told apart from the positives on its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from widemax.objectives.base import (
+    Positives,
+    correct_negatives,
+    correct_positives,
+    read_negatives,
+    read_positives,
+    zero_without_positive,
+)
+
+
+def nce(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None = None,
+    target_mask: Tensor | None = None,
+    normalize_positives: bool = False,
+) -> Tensor:
+    """Noise-contrastive estimation: tell the target from the draws, hits kept.
+
+    Formula: L = Σ_T softplus(−G) + Σ_S softplus(G), with G = F − log Q. F learns log P(y | x),
+    normalised by itself.
+
+    Shapes: as ``Objective``; ``hits`` is not used, a hit is a draw like any other.
+    ``normalize_positives=True`` gives each of T positives the soft label 1/T (TensorFlow).
+
+    Cost: O(B·S).
+
+    Reference: Gutmann & Hyvärinen 2010; Mnih & Teh 2012.
+
+    Use when: F itself must approximate a log-probability at test time. Avoid when: few samples
+    are drawn; its variance is larger than that of ``sampled_softmax``.
+
+    >>> import torch
+    >>> loss = nce(torch.tensor([0.0]), torch.tensor([[0.0]]),
+    ...            target_log_expected_count=torch.zeros(1), log_expected_count=torch.zeros(1))
+    >>> round(loss.item(), 4)  # 2 log 2
+    1.3863
+    """
+    return _corrected_logistic(
+        target_scores,
+        candidate_scores,
+        target_log_expected_count,
+        log_expected_count,
+        None,
+        target_mask,
+        normalize_positives,
+    )
+
+
+def sampled_logistic(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None,
+    target_mask: Tensor | None = None,
+    normalize_positives: bool = False,
+) -> Tensor:
+    """NCE with the hits removed: one logistic regression per class, on sampled negatives.
+
+    Formula: L = Σ_T softplus(−G) + Σ_{S−T} softplus(G), with G = F − log Q. F learns the log odds
+    of y.
+
+    Shapes: as ``Objective``. ``normalize_positives=True`` gives each of T positives the soft
+    label 1/T (TensorFlow).
+
+    Cost: O(B·S).
+
+    Reference: TensorFlow's candidate-sampling table.
+
+    Use when: many labels per example, each a yes or no. Avoid when: classes exclude each other
+    (``sampled_softmax``).
+
+    >>> import torch
+    >>> loss = sampled_logistic(torch.tensor([0.0]), torch.tensor([[0.0, 0.0]]),
+    ...     target_log_expected_count=torch.zeros(1), log_expected_count=torch.zeros(2),
+    ...     hits=torch.tensor([[True, False]]))
+    >>> round(loss.item(), 4)  # 2 log 2
+    1.3863
+    """
+    return _corrected_logistic(
+        target_scores,
+        candidate_scores,
+        target_log_expected_count,
+        log_expected_count,
+        hits,
+        target_mask,
+        normalize_positives,
+    )
+
+
+def negative_sampling(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None = None,
+    target_mask: Tensor | None = None,
+    normalize_positives: bool = False,
+) -> Tensor:
+    """word2vec's objective: NCE without the correction, hits kept.
+
+    Formula: L = Σ_T softplus(−F) + Σ_S softplus(F); log Q is not used. F learns log(P/Q), with Q
+    the expected count: for unigram draws a shifted pointwise mutual information.
+
+    Shapes: as ``Objective``; neither ``hits`` nor the expected counts are used.
+    ``normalize_positives=True`` gives each of T positives the soft label 1/T.
+
+    Cost: O(B·S).
+
+    Reference: Mikolov 2013; Levy & Goldberg 2014.
+
+    Use when: vectors are the product (word2vec, Item2Vec, EGES). Avoid when: probabilities or
+    popularity matter.
+
+    >>> import torch
+    >>> round(negative_sampling(torch.tensor([2.0]), torch.tensor([[-2.0, -2.0]])).item(), 4)
+    0.3808
+    """
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0])
+    return _logistic_loss(positives, negatives, normalize_positives)
+
+
+def full_logistic(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None = None,
+    target_mask: Tensor | None = None,
+    normalize_positives: bool = False,
+) -> Tensor:
+    """One exact logistic regression per class, with every class among the candidates.
+
+    Formula: L = Σ_T softplus(−F) + Σ_{L−T} softplus(F); log Q is not used. F learns the log odds.
+
+    Shapes: as ``Objective``, with S = V; ``hits`` marks the targets' own columns.
+    ``normalize_positives=True`` gives each of T positives the soft label 1/T.
+
+    Cost: O(B·V).
+
+    Reference: TensorFlow's candidate-sampling table.
+
+    Use when: V is small and labels are many, or as the truth for ``sampled_logistic``. Avoid
+    when: V is large.
+
+    >>> import torch
+    >>> hits = torch.tensor([[True, False, False]])
+    >>> round(full_logistic(torch.zeros(1), torch.zeros(1, 3), hits=hits).item(), 4)  # 3 log 2
+    2.0794
+    """
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    return _logistic_loss(positives, negatives, normalize_positives)
+
+
+def gbce(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    num_classes: int,
+    calibration: float = 0.75,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None = None,
+    target_mask: Tensor | None = None,
+) -> Tensor:
+    """Binary cross-entropy with the positive's confidence calibrated for sampled negatives.
+
+    Formula: L = β·softplus(−F⁺) + Σ_{S−T} softplus(F⁻), with α = S/(V−1) and
+    β = α·(t·(1 − 1/α) + 1/α), where t is ``calibration``: 0 is plain BCE, 1 undoes the
+    overconfidence that uniform sampling at rate α brings.
+
+    Shapes: as ``Objective``; the expected counts are not used. S is the number of candidates.
+
+    Cost: O(B·S).
+
+    Reference: Petrov & Macdonald 2023 (gSASRec).
+
+    Use when: a sequence recommender trains on uniform negatives. Avoid when: the proposal is not
+    uniform.
+
+    >>> import torch
+    >>> loss = gbce(torch.zeros(1), torch.zeros(1, 10), num_classes=101, calibration=1.0)
+    >>> round(loss.item(), 4)  # (0.1 + 10) log 2
+    7.0008
+    """
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    if not 0 <= calibration <= 1:
+        raise ValueError(f"calibration must lie between 0 and 1, got {calibration!r}")
+    rate = candidate_scores.shape[1] / max(num_classes - 1, 1)
+    # β written without the division by α, which is 0 where there are no candidates.
+    power = calibration * (rate - 1) + 1
+    gain = -(power * logsigmoid(positives.scores)).masked_fill(~positives.present, 0.0).sum(-1)
+    return zero_without_positive(gain - logsigmoid(-negatives).sum(-1), positives)
+
+
+def _corrected_logistic(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None,
+    target_mask: Tensor | None,
+    normalize_positives: bool,
+) -> Tensor:
+    if target_log_expected_count is None or log_expected_count is None:
+        raise ValueError("this objective needs target_log_expected_count and log_expected_count")
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    return _logistic_loss(
+        correct_positives(positives, target_log_expected_count),
+        correct_negatives(negatives, log_expected_count),
+        normalize_positives,
+    )
+
+
+def _logistic_loss(
+    positives: Positives, negatives: Tensor, normalize_positives: bool
+) -> Tensor:
+    """Return Σ softplus(−G) over positives + Σ softplus(G) over negatives, [B].
+
+    softplus(G) = −logsigmoid(−G): torch's own softplus turns linear above 20, wrong in float64.
+    """
+    label = positives.share if normalize_positives else torch.ones_like(positives.share)
+    gain = label * logsigmoid(positives.scores) + (1 - label) * logsigmoid(-positives.scores)
+    gain = gain.masked_fill(~positives.present, 0.0).sum(-1)
+    return zero_without_positive(-gain - logsigmoid(-negatives).sum(-1), positives)

@@ -1,0 +1,171 @@
+"""The softmax rows of the table: one positive wins against the negatives."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from widemax.objectives.base import (
+    REMOVED,
+    Positives,
+    correct_negatives,
+    correct_positives,
+    read_negatives,
+    read_positives,
+    zero_without_positive,
+)
+
+
+def full_softmax(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None = None,
+    target_mask: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The exact softmax cross-entropy, with every class among the candidates.
+
+    Formula: L = −F(t) + LSE over {t} ∪ (L − {t}) of F; log Q is not used. F learns log P + K(x).
+
+    Shapes: as ``Objective``, with S = V; ``hits`` marks the targets' own columns.
+
+    Cost: O(B·V). ``FullHead`` computes the same without the [B, V] matrix.
+
+    Reference: Bridle 1990; label smoothing: Szegedy 2016.
+
+    Use when: V is small, or as the truth the others are compared with. Avoid when: V is large.
+
+    >>> import torch
+    >>> scores = torch.tensor([[2.0, 1.0, 0.0]])
+    >>> hits = torch.tensor([[True, False, False]])
+    >>> round(full_softmax(scores[:, 0], scores, hits=hits).item(), 4)
+    0.4076
+    """
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    return softmax_loss(positives, negatives, label_smoothing=label_smoothing)
+
+
+def sampled_softmax(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None,
+    target_mask: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Softmax cross-entropy over the target and the sampled classes, corrected by log Q.
+
+    Formula: L = −G(t) + LSE over {t} ∪ (S − {t}) of G, with G = F − log Q. F learns log P + K(x).
+    With label smoothing ε the mass ε lies uniformly on all classes, which the sample estimates
+    with weights 1 for the target and 1/Q for a candidate.
+
+    Shapes: as ``Objective``. With T positives the label is 1/T each and all of them compete.
+
+    Cost: O(B·S).
+
+    Reference: Bengio & Senécal 2008; Jean 2015; with in-batch candidates: Yi 2019.
+
+    Use when: one label per example and a likelihood is wanted; it is the default. Avoid when: few
+    samples meet rare targets, where its bias is largest (``corrected_log_q``).
+
+    >>> import torch
+    >>> loss = sampled_softmax(torch.tensor([1.0]), torch.tensor([[1.0, 0.5]]),
+    ...     target_log_expected_count=torch.tensor([0.0]),
+    ...     log_expected_count=torch.tensor([0.0, 0.0]), hits=torch.tensor([[True, False]]))
+    >>> round(loss.item(), 4)  # log(1 + exp(-0.5))
+    0.4741
+    """
+    if target_log_expected_count is None or log_expected_count is None:
+        raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    return softmax_loss(
+        correct_positives(positives, target_log_expected_count),
+        correct_negatives(negatives, log_expected_count),
+        label_smoothing=label_smoothing,
+        log_class_share=-log_expected_count,
+    )
+
+
+def info_nce(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None = None,
+    target_mask: Tensor | None = None,
+    temperature: float = 1.0,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Softmax cross-entropy over target and candidates without a correction.
+
+    Formula: L = −G(t) + LSE over {t} ∪ (S − {t}) of G, with G = F/τ; log Q is not used, so
+    F/τ learns log(P/Q) + K(x): popular classes are pushed down on purpose.
+
+    Shapes: as ``Objective``. Leave ``temperature`` at 1 when the scorer already divides by its own.
+
+    Cost: O(B·S).
+
+    Reference: van den Oord 2018.
+
+    Use when: contrastive representations are wanted, not a likelihood. Avoid when: popularity is
+    part of the answer (``sampled_softmax``, which subtracts log Q).
+
+    >>> import torch
+    >>> loss = info_nce(torch.tensor([0.9]), torch.tensor([[0.1, 0.3]]), temperature=0.1)
+    >>> round(loss.item(), 4)
+    0.0028
+    """
+    positives = read_positives(target_scores, target_mask)
+    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature!r}")
+    return softmax_loss(
+        positives._replace(scores=positives.scores / temperature),
+        negatives / temperature,
+        label_smoothing=label_smoothing,
+    )
+
+
+def softmax_loss(
+    positives: Positives,
+    negatives: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    log_class_share: Tensor | None = None,
+) -> Tensor:
+    """Return −Σ share·G(t) + LSE over positives ∪ negatives of G, [B]."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing!r}")
+    competing = torch.cat(
+        [positives.scores.masked_fill(~positives.present, REMOVED), negatives], dim=-1
+    )
+    labelled = (positives.share * positives.scores).sum(-1)
+    if label_smoothing:
+        uniform = _uniform_mean(competing, negatives, log_class_share)
+        labelled = torch.lerp(labelled, uniform, label_smoothing)
+    # A row without any competitor would be an LSE of nothing, with NaN for a gradient.
+    empty = ~positives.present.any(-1)
+    log_total = competing.masked_fill(empty[:, None], 0.0).logsumexp(-1)
+    return zero_without_positive(log_total - labelled, positives)
+
+
+def _uniform_mean(competing: Tensor, negatives: Tensor, log_class_share: Tensor | None) -> Tensor:
+    """Return the mean of G over all classes, as the competing ones estimate it, [B].
+
+    A candidate stands for 1/Q classes, a positive for itself, and a removed one for none.
+    """
+    num_true = competing.shape[1] - negatives.shape[1]
+    log_share = torch.zeros_like(competing)
+    if log_class_share is not None:
+        log_share[:, num_true:] = log_class_share.to(competing.dtype)
+    removed = torch.isneginf(competing)
+    share = log_share.masked_fill(removed, REMOVED).softmax(-1)
+    return (share * competing.masked_fill(removed, 0.0)).masked_fill(removed, 0.0).sum(-1)
