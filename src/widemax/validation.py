@@ -72,19 +72,19 @@ def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False)
     return ids.long()
 
 
-def check_targets(targets: Tensor, num_classes: int, *, name: str = "targets") -> Tensor:
+def check_targets(targets: Tensor, num_classes: int, *, absent: bool = True) -> Tensor:
     """Return ``targets`` as int64 [B] or [B, T] if each names a class.
 
-    In [B, T] the entry -1 marks an absent positive of a row with fewer than T.
+    In [B, T], with ``absent``, -1 marks a missing positive of a row with fewer than T.
     """
     if targets.dim() not in (1, 2):
-        raise ValueError(f"{name} must have shape [B] or [B, T], got {list(targets.shape)}")
+        raise ValueError(f"targets must have shape [B] or [B, T], got {list(targets.shape)}")
     if targets.dim() == 2 and not 1 <= targets.shape[1] <= num_classes:
         raise ValueError(
-            f"{name} must hold between 1 and num_classes = {num_classes:,} positives per row, "
+            f"targets must hold between 1 and num_classes = {num_classes:,} positives per row, "
             f"got {targets.shape[1]:,}"
         )
-    return check_ids(name, targets, num_classes, absent=targets.dim() == 2)
+    return check_ids("targets", targets, num_classes, absent=absent and targets.dim() == 2)
 
 
 def check_hidden(hidden: Tensor, dimension: int, *, rows: int | None = None) -> Tensor:

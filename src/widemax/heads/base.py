@@ -1,0 +1,122 @@
+"""What every head is, and the exact evaluation that all heads with a scorer share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from widemax.candidates import TopK
+from widemax.heads.exact import linear_log_normalizer, linear_topk
+from widemax.scoring import Scorer
+from widemax.validation import check_hidden, check_ids
+
+
+class Head(nn.Module, ABC):
+    """The last layer of a model: it owns the output parameters, trains and predicts.
+
+    Formula: ``forward`` is the training loss; ``log_prob`` is exactly normalised over all
+    classes, whatever the training objective was.
+
+    Shapes: hidden [B, D]; targets [B] or [B, T]; losses [B], unreduced.
+
+    Cost: see each head.
+
+    Reference: fastText's loss, which owns the output matrix.
+
+    Use when: writing a head of your own; hold it to ``widemax.check_head``. Avoid when: only the
+    scores, the proposal or the loss is new (write a scorer, a sampler or an objective).
+
+    >>> import widemax as wm
+    >>> issubclass(wm.FullHead, wm.Head) and issubclass(wm.SampledHead, wm.Head)
+    True
+    """
+
+    num_classes: int
+
+    @abstractmethod
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        *,
+        weights: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return one training loss per example, [B]; 0 for an ignored one."""
+
+    @abstractmethod
+    def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""
+
+    @abstractmethod
+    def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return log P(y | x), exactly normalised, of the given classes or of all."""
+
+    @abstractmethod
+    def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
+        """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
+
+
+class ScorerHead(Head):
+    """A head with a scorer: its evaluation is exact, tile by tile, for every objective.
+
+    Formula: log P(y | x) = F(x, y) − LSE over all classes of F(x, ·).
+
+    Shapes: as ``Head``.
+
+    Cost: O(B·V·D) time; beside the result a few tiles of memory, never [B, V].
+
+    Reference: none.
+
+    Use when: writing a head whose classes have vectors. Avoid when: they have none (trees).
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> head = wm.FullHead(wm.TableScorer(100, 8))
+    >>> round(head.log_prob(torch.randn(2, 8)).exp().sum().item(), 4)
+    2.0
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.num_classes = scorer.num_classes
+
+    def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""
+        if ids is not None:
+            ids = check_ids("ids", ids, self.num_classes)
+        scores: Tensor = self.scorer(hidden, ids)
+        return scores
+
+    def log_normalizer(self, hidden: Tensor) -> Tensor:
+        """Return log Z(x), [B], exactly."""
+        return linear_log_normalizer(*self._inner_product(hidden))
+
+    def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return log P(y | x), exactly normalised, of the given classes or of all."""
+        scores = self.scores(hidden, ids)
+        log_normalizer = self.log_normalizer(hidden)[:, None]
+        if torch.is_grad_enabled():
+            return scores - log_normalizer
+        # The result may be [B, V]: without a graph to keep, do not stand it twice.
+        return scores.sub_(log_normalizer)
+
+    def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
+        """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
+        if not 1 <= k <= self.num_classes:
+            raise ValueError(f"k must be between 1 and {self.num_classes:,} (classes), got {k:,}")
+        if exclude is not None:
+            if exclude.dim() != 2 or exclude.shape[0] != hidden.shape[0]:
+                raise ValueError(
+                    f"exclude must have shape [{hidden.shape[0]}, E], got {list(exclude.shape)}"
+                )
+            exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
+        return linear_topk(*self._inner_product(hidden), k, exclude=exclude)
+
+    def _inner_product(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        check_hidden(hidden, self.scorer.dimension)
+        queries = self.scorer.queries(hidden)
+        return queries, self.scorer.class_vectors(), self.scorer.class_biases()

@@ -1,0 +1,53 @@
+"""Reading a training batch: ignored examples, padded positives, weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from widemax.validation import ABSENT, check_hidden, check_targets
+
+
+class Batch(NamedTuple):
+    """The examples that count: at least one positive each, absent ones marked -1."""
+
+    hidden: Tensor
+    targets: Tensor
+    rows: Tensor | None
+    """Their rows in the batch that was given; None: all of them."""
+
+    @property
+    def target_mask(self) -> Tensor | None:
+        """Which positives are there, bool [B, T]; None for targets [B]."""
+        return self.targets != ABSENT if self.targets.dim() == 2 else None
+
+    def select(self, values: Tensor | None) -> Tensor | None:
+        """Return the rows of ``values`` that belong to these examples."""
+        return values if values is None or self.rows is None else values[self.rows]
+
+
+def read_batch(
+    hidden: Tensor, targets: Tensor, *, num_classes: int, dimension: int, ignore_index: int
+) -> Batch:
+    """Check a batch and leave out the examples without a positive."""
+    ignored = targets == ignore_index
+    check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
+    targets = targets.long().masked_fill(ignored, ABSENT)
+    check_hidden(hidden, dimension, rows=targets.shape[0])
+    kept = ~ignored if targets.dim() == 1 else ~ignored.all(-1)
+    if bool(kept.all()):
+        return Batch(hidden, targets, None)
+    rows = kept.nonzero()[:, 0]
+    return Batch(hidden[rows], targets[rows], rows)
+
+
+def finish_losses(losses: Tensor, batch: Batch, size: int, weights: Tensor | None) -> Tensor:
+    """Return the losses of the whole batch, [``size``]: 0 where ignored, weighted."""
+    if batch.rows is not None:
+        losses = losses.new_zeros(size).index_put((batch.rows,), losses)
+    if weights is None:
+        return losses
+    if weights.shape != losses.shape:
+        raise ValueError(f"weights must have shape [{size}], got {list(weights.shape)}")
+    return losses * weights

@@ -1,0 +1,60 @@
+"""Which candidates must not compete in which row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_FEW = 4
+
+
+def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
+    """Mark the candidates of each row that are among the row's given classes, every copy.
+
+    Formula: hits[b, s] = ids[s] ∈ classes[b].
+
+    Shapes: ids [S] or [B, S]; classes [B] or [B, H], -1 for nothing → bool [B, S].
+
+    Cost: O(B·S·H) for H ≤ 4, else O(B·S·log H).
+
+    Reference: none.
+
+    Use when: removing targets (accidental hits) or a user's history from the negatives. Avoid
+    when: two rows share a user but not a class (``hits_by_query``).
+
+    >>> import torch
+    >>> hits_by_class(torch.tensor([3, 5, 3]), torch.tensor([3, 4])).int().tolist()
+    [[1, 0, 1], [0, 0, 0]]
+    """
+    classes = classes if classes.dim() == 2 else classes[:, None]
+    ids = ids.expand(len(classes), ids.shape[-1])
+    if classes.shape[1] <= _FEW:
+        hits = torch.zeros_like(ids, dtype=torch.bool)
+        for column in classes.unbind(1):
+            hits |= ids == column[:, None]
+        return hits
+    ordered = classes.sort(dim=-1).values
+    place = torch.searchsorted(ordered, ids.contiguous()).clamp(max=classes.shape[1] - 1)
+    return ordered.gather(1, place) == ids
+
+
+def hits_by_query(rows: Tensor, query_ids: Tensor) -> Tensor:
+    """Mark the candidates that another example of the same query brought into the batch.
+
+    Formula: hits[b, s] = query_ids[rows[s]] == query_ids[b], where rows[s] ≥ 0.
+
+    Shapes: rows [S] or [B, S] (``Candidates.rows``); query_ids [B] → bool [B, S].
+
+    Cost: O(B·S).
+
+    Reference: none.
+
+    Use when: the same user stands twice in the batch: what he chose there is no negative here.
+    Avoid when: candidates do not come from the batch.
+
+    >>> import torch
+    >>> hits_by_query(torch.tensor([0, 1, 2, -1]), torch.tensor([7, 8, 7])).int().tolist()
+    [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0]]
+    """
+    brought_by = query_ids[rows.clamp(min=0)]
+    return (brought_by == query_ids[:, None]) & (rows >= 0)

@@ -1,0 +1,127 @@
+"""Scorer × sampler × objective as a head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from widemax.candidates import Candidates
+from widemax.heads.base import ScorerHead
+from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.heads.masks import hits_by_class, hits_by_query
+from widemax.objectives import Objective, sampled_softmax
+from widemax.sampling import Sampler
+from widemax.scoring import Scorer
+from widemax.validation import check_ids
+
+
+class SampledHead(ScorerHead):
+    """Any scorer, any sampler and any objective, put together.
+
+    Formula: L = objective(F(x, t), F(x, S), log Q(t), log Q(S)), S drawn by the sampler.
+
+    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
+    ``ignore_index`` do not count; an example without another has loss 0. ``query_ids`` [B] names
+    the query (the user) of each example; ``history`` [B, H], padded with -1, lists classes that
+    must not be negatives of that example.
+
+    Cost: O(B·S·D) for S = ``num_samples``; memory O(B·S). Evaluation (``log_prob``, ``topk``) is
+    exact and does not depend on the sampler.
+
+    Reference: the candidate-sampling table; the default objective: Jean 2015.
+
+    Use when: V is so large that the exact step is too slow. Avoid when: it is not
+    (``FullHead`` has no bias).
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> _ = torch.manual_seed(0)
+    >>> head = wm.SampledHead(wm.TableScorer(1000, 16), wm.LogUniformSampler(1000),
+    ...                       objective=wm.sampled_softmax, num_samples=64)
+    >>> loss = head(torch.randn(8, 16), torch.randint(1000, (8,))).mean()
+    >>> loss.backward()
+    >>> head.topk(torch.randn(8, 16), k=10).ids.shape
+    torch.Size([8, 10])
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        sampler: Sampler,
+        *,
+        objective: Objective = sampled_softmax,
+        num_samples: int | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        if scorer.num_classes != sampler.num_classes:
+            raise ValueError(
+                f"scorer and sampler must have the same num_classes, got {scorer.num_classes:,} "
+                f"and {sampler.num_classes:,}"
+            )
+        super().__init__(scorer)
+        self.sampler = sampler
+        self.objective = objective
+        self.num_samples = num_samples
+        self.ignore_index = ignore_index
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        *,
+        weights: Tensor | None = None,
+        query_ids: Tensor | None = None,
+        history: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draw candidates and return the objective of each example, [B]."""
+        batch = read_batch(
+            hidden,
+            targets,
+            num_classes=self.num_classes,
+            dimension=self.scorer.dimension,
+            ignore_index=self.ignore_index,
+        )
+        candidates = self.sampler.sample(
+            self.num_samples, batch.targets, hidden=batch.hidden, generator=generator
+        )
+        if history is not None:
+            history = check_ids("history", history, self.num_classes, absent=True)
+        for name, value in (("query_ids", query_ids), ("history", history)):
+            if value is not None and len(value) != len(hidden):
+                raise ValueError(f"{name} must have {len(hidden):,} rows, got {len(value):,}")
+        excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
+        losses = self._losses(batch, candidates, excluded)
+        return finish_losses(losses, batch, len(hidden), weights)
+
+    def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
+        target_ids = batch.targets.view(len(batch.targets), -1).clamp(min=0)
+        target_scores = self.scorer(batch.hidden, target_ids).view(batch.targets.shape)
+        candidate_scores = self.scorer(batch.hidden, candidates.ids)
+        if excluded is not None:
+            candidate_scores = candidate_scores.masked_fill(excluded, -torch.inf)
+        return self.objective(
+            target_scores,
+            candidate_scores,
+            target_log_expected_count=candidates.target_log_expected_count,
+            log_expected_count=candidates.log_expected_count,
+            hits=hits_by_class(candidates.ids, batch.targets),
+            target_mask=batch.target_mask,
+        )
+
+
+def _excluded(
+    candidates: Candidates, query_ids: Tensor | None, history: Tensor | None
+) -> Tensor | None:
+    """Return the candidates that must not compete under any objective, bool [B, S]."""
+    masks = []
+    if query_ids is not None:
+        if candidates.rows is None:
+            raise ValueError(
+                "query_ids were given, but the sampler takes no candidates from the batch; use "
+                "history to keep a user's own classes out of the negatives"
+            )
+        masks.append(hits_by_query(candidates.rows, query_ids))
+    if history is not None:
+        masks.append(hits_by_class(candidates.ids, history))
+    return torch.stack(masks).any(0) if masks else None

@@ -1,0 +1,56 @@
+"""What every scorer is: F(x, y) as an inner product of a query and a class vector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from widemax.validation import check_hidden
+
+
+class Scorer(nn.Module, ABC):
+    """Where a class's vector comes from, and so its score F(x, y).
+
+    Formula: F(x, y) = query(x) · vector(y) + bias(y).
+
+    Shapes: hidden [B, D]; ids None → [B, V]; ids [S], shared by the batch → [B, S]; ids [B, S],
+    one list for each row → [B, S].
+
+    Cost: O(B·S·D).
+
+    Reference: none.
+
+    Use when: writing a scorer of your own: three short methods, and every head, objective and
+    exact evaluation works with it. Avoid when: classes have no vectors (trees are heads).
+
+    >>> import widemax as wm
+    >>> issubclass(wm.TableScorer, wm.Scorer)
+    True
+    """
+
+    num_classes: int
+    dimension: int
+
+    @abstractmethod
+    def class_vectors(self, ids: Tensor | None = None) -> Tensor:
+        """Return the vectors of the given classes, [*ids.shape, D], or of all, [V, D]."""
+
+    def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
+        """Return the biases of the given classes, like ``ids``, or of all, [V]; None: no bias."""
+        return None
+
+    def queries(self, hidden: Tensor) -> Tensor:
+        """Return what is multiplied with the class vectors, [B, D]."""
+        return hidden
+
+    def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return F(x, y) for the given classes, or for all of them."""
+        queries = self.queries(check_hidden(hidden, self.dimension))
+        vectors, biases = self.class_vectors(ids), self.class_biases(ids)
+        if vectors.dim() == 2:
+            scores = queries @ vectors.T
+        else:
+            scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
+        return scores if biases is None else scores + biases
