@@ -1,4 +1,4 @@
-"""Checks on arguments: each raises before anything is allocated, naming argument, value and limit."""
+"""Checks on arguments: each raises before anything is allocated, naming value and limit."""
 
 from __future__ import annotations
 

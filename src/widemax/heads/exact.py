@@ -7,7 +7,7 @@ biases [V] or None.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,22 +24,46 @@ _TILE_ROWS = 2048
 _TOPK_TILE_SCORES = 2**23
 
 
+class _Tile(NamedTuple):
+    """Scores of some rows against some classes, and the vectors of those classes."""
+
+    rows: slice
+    classes: slice
+    scores: Tensor
+    vectors: Tensor
+
+
 def _blocks(total: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
 
 
-def _tiles(rows: int, num_classes: int, scores: int = _TILE_SCORES) -> tuple[int, int]:
-    """Return rows and classes of one tile."""
-    tile_rows = max(1, min(rows, _TILE_ROWS))
-    return tile_rows, max(1, min(num_classes, scores // tile_rows))
+def _tiles(
+    queries: Tensor, vectors: Tensor, biases: Tensor | None, size: int = 0
+) -> Iterator[_Tile]:
+    """Yield all scores, classes in the outer loop: each class vector is read from memory once."""
+    tile_rows = max(1, min(len(queries), _TILE_ROWS))
+    tile_classes = max(1, (size or _TILE_SCORES) // tile_rows)
+    for classes in _blocks(len(vectors), tile_classes):
+        tile_vectors = _wide(vectors[classes])
+        tile_biases = None if biases is None else _wide(biases[classes])
+        for rows in _blocks(len(queries), tile_rows):
+            scores = queries[rows] @ tile_vectors.T
+            if tile_biases is not None:
+                scores += tile_biases
+            yield _Tile(rows, classes, scores, tile_vectors)
 
 
 def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _tile_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
-    return queries @ vectors.T if biases is None else torch.addmm(biases, queries, vectors.T)
+def _log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
+    result = queries.new_full((len(queries),), -torch.inf)
+    for tile in _tiles(queries, vectors, biases):
+        largest = tile.scores.amax(-1, keepdim=True)
+        tile_sum = tile.scores.sub_(largest).exp_().sum(-1).log_() + largest[:, 0]
+        result[tile.rows] = torch.logaddexp(result[tile.rows], tile_sum)
+    return result
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -57,9 +81,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         wide_queries = _wide(queries)
         log_normalizer = _log_normalizer(wide_queries, vectors, biases)
-        ctx.save_for_backward(
-            queries, vectors, biases, targets, target_weights, log_normalizer
-        )
+        ctx.save_for_backward(queries, vectors, biases, targets, target_weights, log_normalizer)
         ctx.smoothing = smoothing
         target_scores = torch.einsum("btd,bd->bt", _wide(vectors[targets]), wide_queries)
         if biases is not None:
@@ -73,84 +95,61 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return losses
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, vectors, biases, targets, target_weights, log_normalizer = ctx.saved_tensors
-        needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
-        grad = grad.to(log_normalizer.dtype)
+        _, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         wide_queries = _wide(queries)
         scaled_queries = wide_queries * grad[:, None]
         grad_queries = torch.zeros_like(wide_queries)
-        grad_vectors = torch.empty_like(vectors) if needs_vectors else None
-        grad_biases = torch.empty_like(biases) if needs_biases else None
-        tile_rows, tile_classes = _tiles(len(queries), len(vectors))
-        for classes in _blocks(len(vectors), tile_classes):
-            tile_vectors = _wide(vectors[classes])
-            tile_biases = None if biases is None else _wide(biases[classes])
-            grad_tile = torch.zeros_like(tile_vectors) if needs_vectors else None
-            for rows in _blocks(len(queries), tile_rows):
-                prob = _tile_scores(wide_queries[rows], tile_vectors, tile_biases)
-                prob.sub_(log_normalizer[rows, None]).exp_()
-                if needs_queries:
-                    grad_queries[rows].addmm_(prob, tile_vectors)
-                if grad_tile is not None:
-                    grad_tile.addmm_(prob.T, scaled_queries[rows])
-                if grad_biases is not None:
-                    share = grad[rows] @ prob
-                    grad_biases[classes] = share + (grad_biases[classes] if rows.start else 0)
+        grad_vectors = wide_queries.new_empty(vectors.shape) if needs_vectors else None
+        grad_biases = wide_queries.new_empty(biases.shape) if needs_biases else None
+        for tile in _tiles(wide_queries, vectors, biases):
+            prob = tile.scores.sub_(log_normalizer[tile.rows, None]).exp_()
+            grad_queries[tile.rows].addmm_(prob, tile.vectors)
+            # The first block of rows overwrites what the memory happened to hold.
+            keep = 1 if tile.rows.start else 0
             if grad_vectors is not None:
-                grad_vectors[classes] = grad_tile
-        _subtract_labels(
-            ctx.smoothing, grad, scaled_queries, vectors, targets, target_weights,
-            grad_queries, grad_vectors, grad_biases,
-        )  # fmt: skip
+                share = scaled_queries[tile.rows]
+                grad_vectors[tile.classes].addmm_(prob.T, share, beta=keep)
+            if grad_biases is not None:
+                grad_biases[tile.classes].addmv_(prob.T, grad[tile.rows], beta=keep)
+        labels = _Labels(targets, target_weights, ctx.smoothing)
+        labels.subtract_from_queries(grad_queries, vectors)
+        if grad_vectors is not None:
+            labels.subtract_from_vectors(grad_vectors, scaled_queries)
+            grad_vectors = grad_vectors.to(vectors.dtype)
+        if grad_biases is not None:
+            labels.subtract_from_biases(grad_biases, grad)
+            grad_biases = grad_biases.to(biases.dtype)
         grad_queries = (grad_queries * grad[:, None]).to(queries.dtype)
-        return (grad_queries if needs_queries else None, grad_vectors, grad_biases) + (None,) * 3
+        return grad_queries, grad_vectors, grad_biases, None, None, None
 
 
-def _subtract_labels(
-    smoothing: float,
-    grad: Tensor,
-    scaled_queries: Tensor,
-    vectors: Tensor,
-    targets: Tensor,
-    target_weights: Tensor,
-    grad_queries: Tensor,
-    grad_vectors: Tensor | None,
-    grad_biases: Tensor | None,
-) -> None:
-    """Turn the gradient of the LSE into that of the loss: subtract what the labels say, in place.
+class _Labels(NamedTuple):
+    """What the labels take away from the gradient of the LSE, in place: it costs O(B·T·D)."""
 
-    ``grad_queries`` is still without the factor of the incoming gradient.
-    """
-    flat = targets.flatten()
-    grad_queries -= torch.einsum("btd,bt->bd", _wide(vectors[targets]), target_weights)
-    if smoothing:
-        grad_queries -= smoothing * vectors.mean(0, dtype=grad_queries.dtype)
-    if grad_vectors is not None:
-        labelled = target_weights[:, :, None] * scaled_queries[:, None]
-        grad_vectors.index_add_(0, flat, -labelled.flatten(0, 1).to(grad_vectors.dtype))
-        if smoothing:
-            grad_vectors -= scaled_queries.sum(0) * (smoothing / len(vectors))
-    if grad_biases is not None:
-        labelled = target_weights * grad[:, None]
-        grad_biases.index_add_(0, flat, -labelled.flatten().to(grad_biases.dtype))
-        if smoothing:
-            grad_biases -= grad.sum() * (smoothing / len(vectors))
+    targets: Tensor
+    weights: Tensor
+    smoothing: float
 
+    def subtract_from_queries(self, grad_queries: Tensor, vectors: Tensor) -> None:
+        labelled = _wide(vectors[self.targets])
+        grad_queries -= torch.einsum("btd,bt->bd", labelled, self.weights)
+        if self.smoothing:
+            grad_queries -= self.smoothing * vectors.mean(0, dtype=grad_queries.dtype)
 
-def _log_normalizer(wide_queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
-    result = wide_queries.new_full((len(wide_queries),), -torch.inf)
-    tile_rows, tile_classes = _tiles(len(wide_queries), len(vectors))
-    for classes in _blocks(len(vectors), tile_classes):
-        tile_vectors = _wide(vectors[classes])
-        tile_biases = None if biases is None else _wide(biases[classes])
-        for rows in _blocks(len(wide_queries), tile_rows):
-            scores = _tile_scores(wide_queries[rows], tile_vectors, tile_biases)
-            largest = scores.amax(-1, keepdim=True)
-            tile_sum = scores.sub_(largest).exp_().sum(-1).log_() + largest[:, 0]
-            result[rows] = torch.logaddexp(result[rows], tile_sum)
-    return result
+    def subtract_from_vectors(self, grad_vectors: Tensor, scaled_queries: Tensor) -> None:
+        labelled = self.weights[:, :, None] * scaled_queries[:, None]
+        grad_vectors.index_add_(0, self.targets.flatten(), labelled.flatten(0, 1), alpha=-1)
+        if self.smoothing:
+            grad_vectors -= scaled_queries.sum(0) * (self.smoothing / len(grad_vectors))
+
+    def subtract_from_biases(self, grad_biases: Tensor, grad: Tensor) -> None:
+        labelled = self.weights * grad[:, None]
+        grad_biases.index_add_(0, self.targets.flatten(), labelled.flatten(), alpha=-1)
+        if self.smoothing:
+            grad_biases -= grad.sum() * (self.smoothing / len(grad_biases))
 
 
 def linear_cross_entropy(
@@ -169,10 +168,9 @@ def linear_cross_entropy(
     once.
     """
     weights = target_weights * (1 - label_smoothing)
-    result: Tensor = _LinearCrossEntropy.apply(
-        queries, vectors, biases, targets, weights, label_smoothing
-    )
-    return result
+    arguments = (queries, vectors, biases, targets, weights, label_smoothing)
+    losses: Tensor = _LinearCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
+    return losses
 
 
 def linear_log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
@@ -192,21 +190,17 @@ def linear_topk(
     exclude: Tensor | None = None,
 ) -> TopK:
     """Return the k best classes of each row, leaving out ``exclude`` [B, E] (-1: nothing)."""
-    best_scores = _wide(queries).new_full((len(queries), k), -torch.inf)
+    queries = _wide(queries)
+    best_scores = queries.new_full((len(queries), k), -torch.inf)
     best_ids = torch.full((len(queries), k), ABSENT, device=queries.device)
-    tile_rows, tile_classes = _tiles(len(queries), len(vectors), _TOPK_TILE_SCORES)
-    for classes in _blocks(len(vectors), tile_classes):
-        tile_vectors = _wide(vectors[classes])
-        tile_biases = None if biases is None else _wide(biases[classes])
-        for rows in _blocks(len(queries), tile_rows):
-            scores = _tile_scores(_wide(queries[rows]), tile_vectors, tile_biases)
-            if exclude is not None:
-                _remove(scores, exclude[rows], classes)
-            found = scores.topk(min(k, scores.shape[1]))
-            merged = torch.cat([best_scores[rows], found.values], dim=1)
-            merged_ids = torch.cat([best_ids[rows], found.indices + classes.start], dim=1)
-            best_scores[rows], order = merged.topk(k)
-            best_ids[rows] = merged_ids.gather(1, order)
+    for tile in _tiles(queries, vectors, biases, _TOPK_TILE_SCORES):
+        if exclude is not None:
+            _remove(tile.scores, exclude[tile.rows], tile.classes)
+        found = tile.scores.topk(min(k, tile.scores.shape[1]))
+        scores = torch.cat([best_scores[tile.rows], found.values], dim=1)
+        ids = torch.cat([best_ids[tile.rows], found.indices + tile.classes.start], dim=1)
+        best_scores[tile.rows], order = scores.topk(k)
+        best_ids[tile.rows] = ids.gather(1, order)
     if bool(best_scores.isnan().any()):
         raise ValueError("scores hold NaN: check hidden and the class vectors")
     return TopK(ids=best_ids.masked_fill(best_scores == -torch.inf, ABSENT), scores=best_scores)

@@ -64,8 +64,9 @@ class FullHead(ScorerHead):
         )
         queries, vectors, biases = self._inner_product(batch.hidden)
         target_ids = batch.targets.view(len(queries), -1)
-        present = target_ids >= 0
-        target_weights = (present / present.sum(-1, keepdim=True)).to(queries.dtype)
+        # Shares like 1/3 are wanted in at least float32, whatever the model runs in.
+        present = (target_ids >= 0).to(torch.promote_types(queries.dtype, torch.float32))
+        target_weights = present / present.sum(-1, keepdim=True)
         losses = linear_cross_entropy(
             queries,
             vectors,

@@ -50,7 +50,9 @@ class Objective(Protocol):
         log_expected_count: Tensor | None,
         hits: Tensor | None,
         target_mask: Tensor | None = None,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """Return one loss per row, [B]."""
+        ...
 
 
 class Positives(NamedTuple):
@@ -81,9 +83,8 @@ def read_positives(target_scores: Tensor, target_mask: Tensor | None) -> Positiv
     if target_mask is None:
         return Positives(scores, torch.full_like(scores, 1 / max(scores.shape[1], 1)))
     mask = target_mask.view(scores.shape)
-    return Positives(
-        scores.masked_fill(~mask, 0.0), mask / mask.sum(-1, keepdim=True).clamp(min=1)
-    )
+    share = mask.to(scores.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return Positives(scores.masked_fill(~mask, 0.0), share)
 
 
 def read_negatives(candidate_scores: Tensor, rows: int, hits: Tensor | None = None) -> Tensor:

@@ -74,7 +74,9 @@ def _log_conditional(
     log_count = target_log_expected_count.view(positives.scores.shape).to(negatives.dtype)
     target_prob = (log_count.exp() / num_samples).masked_fill(~positives.present, 0.0)
     # A proposal that draws only positives leaves no negative: the row gets loss 0 anyway.
-    other_prob = (1 - target_prob.sum(-1, keepdim=True)).clamp(min=torch.finfo(negatives.dtype).tiny)
+    other_prob = (1 - target_prob.sum(-1, keepdim=True)).clamp(
+        min=torch.finfo(negatives.dtype).tiny
+    )
     log_prob = log_expected_count.to(negatives.dtype) - math.log(num_samples)
     return log_prob - other_prob.log()
 

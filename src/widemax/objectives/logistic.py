@@ -231,9 +231,7 @@ def _corrected_logistic(
     )
 
 
-def _logistic_loss(
-    positives: Positives, negatives: Tensor, normalize_positives: bool
-) -> Tensor:
+def _logistic_loss(positives: Positives, negatives: Tensor, normalize_positives: bool) -> Tensor:
     """Return Σ softplus(−G) over positives + Σ softplus(G) over negatives, [B].
 
     softplus(G) = −logsigmoid(−G): torch's own softplus turns linear above 20, wrong in float64.

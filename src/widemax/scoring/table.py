@@ -74,6 +74,7 @@ class TableScorer(Scorer):
                 "scored and recommended like any class"
             )
         scorer = cls.__new__(cls)
+        assert isinstance(embedding.weight, nn.Parameter)
         scorer._set_up(embedding.weight, bias, similarity, temperature)
         return scorer
 
