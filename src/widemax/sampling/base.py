@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
+from widemax.kernels import distinct
 from widemax.validation import (
     ABSENT,
     MAX_CLASSES,
@@ -70,6 +71,14 @@ class Sampler(nn.Module, ABC):
         """Return how many candidates there are for these targets; None: any number."""
         return None
 
+    def update(self, targets: Tensor) -> None:
+        """Learn from the targets of a batch; ``sample`` calls it last, in training mode only."""
+        return
+
+    def target_log_prob(self, targets: Tensor) -> Tensor:
+        """Return ``log_prob`` of the targets, and 0 where a positive is absent."""
+        return absent_as_zero(self.log_prob(targets.clamp(min=0)), targets)
+
 
 class DrawnSampler(Sampler):
     """A sampler whose draws are independent: it needs only ``draw`` and ``log_prob``.
@@ -80,7 +89,7 @@ class DrawnSampler(Sampler):
 
     Shapes: candidates are [S], or [B, S] with ``per_example=True``.
 
-    Cost: that of ``draw``; unique draws add a sort, O(T log T).
+    Cost: that of ``draw``; unique draws read each of the T tries once more.
 
     Reference: TensorFlow's candidate sampling (expected counts of unique draws).
 
@@ -139,7 +148,7 @@ class DrawnSampler(Sampler):
         num_samples = check_num_samples(num_samples, rows=rows)
         shape = (rows, num_samples) if self.per_example else (num_samples,)
         if self.unique:
-            ids, tries = self._draw_distinct(shape, targets.device, generator)
+            ids, tries = self.draw_distinct(shape, device=targets.device, generator=generator)
             target_tries = tries if targets.dim() == 2 or not self.per_example else tries[:, 0]
             log_count = log_inclusion(self.log_prob(ids), tries)
             target_log_count = log_inclusion(self.target_log_prob(targets), target_tries)
@@ -147,60 +156,75 @@ class DrawnSampler(Sampler):
             ids = self.draw(shape, device=targets.device, generator=generator)
             log_count = self.log_prob(ids) + math.log(num_samples)
             target_log_count = self.target_log_prob(targets) + math.log(num_samples)
+        if self.training:
+            self.update(targets)
         return Candidates(
             ids=ids, log_expected_count=log_count, target_log_expected_count=target_log_count
         )
 
-    def target_log_prob(self, targets: Tensor) -> Tensor:
-        """Return ``log_prob`` of the targets, and 0 where a positive is absent."""
-        return absent_as_zero(self.log_prob(targets.clamp(min=0)), targets)
-
-    def _draw_distinct(
-        self, shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None
+    def draw_distinct(
+        self,
+        shape: tuple[int, ...],
+        *,
+        device: torch.device | None = None,
+        generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
+        """Draw until each row, the last dimension of ``shape``, is full of distinct ids.
+
+        Returns the ids, in drawing order, and the number of tries, int64 [..., 1].
+        """
         num_samples = shape[-1]
+        rows = math.prod(shape[:-1])
         if num_samples > self.num_drawable:
             raise ValueError(
                 f"num_samples = {num_samples:,} distinct ids can never be drawn (unique=True): "
                 f"only {self.num_drawable:,} of {self.num_classes:,} classes have a probability "
                 "above 0"
             )
+        # Shared by the rows: the tries of a large batch with per_example=True stay bounded too.
         limit = max(
-            _LEAST_TRIES_BEFORE_GIVING_UP, _TRIES_PER_SAMPLE_BEFORE_GIVING_UP * num_samples
+            _LEAST_TRIES_BEFORE_GIVING_UP // max(rows, 1),
+            _TRIES_PER_SAMPLE_BEFORE_GIVING_UP * num_samples,
         )
-        ids = torch.empty((*shape[:-1], 0), dtype=torch.int64, device=device)
-        more = num_samples + num_samples // 4 + 4
-        while ids.shape[-1] < limit:
-            drawn = self.draw((*shape[:-1], more), device=device, generator=generator)
-            ids = torch.cat([ids, drawn], dim=-1)
-            new = first_appearance(ids)
-            distinct = new.cumsum(-1)
-            if bool((distinct[..., -1] >= num_samples).all()):
-                return _first_distinct(ids, new, distinct, num_samples)
-            more = ids.shape[-1]
+        # Twice as many as needed: one round is then enough for most proposals (Zipf's law too).
+        drawn = self.draw((rows, 2 * num_samples), device=device, generator=generator)
+        ids, tries, found = first_distinct(drawn, num_samples)
+        while not bool((found == num_samples).all()) and drawn.shape[1] < limit:
+            more = self.draw((rows, drawn.shape[1]), device=device, generator=generator)
+            drawn = torch.cat([drawn, more], dim=1)
+            ids, tries, found = first_distinct(drawn, num_samples)
+        if bool((found == num_samples).all()):
+            return ids.view(shape), tries.view(*shape[:-1], 1)
         raise ValueError(
-            f"num_samples = {num_samples:,} distinct ids were not found in {ids.shape[-1]:,} tries "
-            f"(unique=True): the proposal is too concentrated; ask for at most "
-            f"{int(distinct[..., -1].min()):,}"
+            f"num_samples = {num_samples:,} distinct ids were not found in {drawn.shape[1]:,} "
+            f"tries (unique=True): the proposal is too concentrated; ask for at most "
+            f"{int(found.min()):,}"
         )
 
 
-def first_appearance(ids: Tensor) -> Tensor:
-    """Return a mask, like ``ids``, of the entries that no earlier entry of their row equals."""
-    ordered, order = ids.sort(dim=-1, stable=True)
-    new = torch.ones_like(ordered, dtype=torch.bool)
-    new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    return torch.zeros_like(new).scatter_(-1, order, new)
+def first_distinct(drawn: Tensor, num_samples: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the first distinct ids [R, S] of draws [R, T], the tries [R] and how many found [R].
+
+    A row with fewer than S distinct ids is undefined beyond those found.
+    """
+    if drawn.device.type == "cpu":
+        ids, tries, found = distinct.first_distinct(drawn.numpy(), num_samples)
+        return torch.from_numpy(ids), torch.from_numpy(tries), torch.from_numpy(found)
+    return first_distinct_by_sorting(drawn, num_samples)
 
 
-def _first_distinct(
-    ids: Tensor, new: Tensor, distinct: Tensor, num_samples: int
-) -> tuple[Tensor, Tensor]:
-    """Return the first ``num_samples`` distinct ids in drawing order and the tries [..., 1]."""
-    kept = new & (distinct <= num_samples)
-    shape = (*ids.shape[:-1], num_samples)
-    tries = (distinct < num_samples).sum(-1, keepdim=True) + 1
-    return ids[kept].view(shape), tries
+def first_distinct_by_sorting(drawn: Tensor, num_samples: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``first_distinct`` does, on any device."""
+    ordered, order = drawn.sort(dim=1, stable=True)
+    new_in_order = torch.ones_like(ordered, dtype=torch.bool)
+    new_in_order[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    new = torch.zeros_like(new_in_order).scatter_(1, order, new_in_order)
+    nth = new.cumsum(1)
+    # Column S takes what is not kept: repeats, and ids beyond the first S distinct ones.
+    place = torch.where(new, (nth - 1).clamp(max=num_samples), num_samples)
+    ids = drawn.new_full((len(drawn), num_samples + 1), ABSENT).scatter_(1, place, drawn)
+    tries = ((nth < num_samples).sum(1) + 1).clamp(max=drawn.shape[1])
+    return ids[:, :num_samples], tries, nth[:, -1].clamp(max=num_samples)
 
 
 def log_inclusion(log_prob: Tensor, tries: Tensor) -> Tensor:

@@ -1,0 +1,107 @@
+"""Alias tables: one column per class, so that a draw costs one look-up whatever the weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+def scaled_weights(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights scaled to mean 1, so that each column of a table holds a mass of 1."""
+    scaled: NDArray[np.float64] = weights * (len(weights) / weights.sum())
+    return scaled
+
+
+def build_alias_table(scaled: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return the packed table [V, 2] of weights with mean 1: threshold bits, alias.
+
+    Formula: class y is drawn with probability
+    (threshold[y] + Σ over columns j with alias y of (1 − threshold[j])) / V.
+
+    Shapes: scaled [V] in; [V, 2] int32 out, column 0 the bits of a float32 threshold, column 1
+    the alias, so that one draw reads 8 adjacent bytes.
+
+    Cost: O(V) time, two forward sweeps, no stack beside the table.
+
+    Reference: Vose 1991; the sweep is that of Hübschle-Schneider & Sanders 2022.
+
+    Use when: many draws come from fixed weights. Avoid when: the weights change between draws.
+
+    >>> table = build_alias_table(scaled_weights(np.array([1.0, 0.0, 3.0])))
+    >>> table_probability(table).round(6).tolist()
+    [0.25, 0.0, 0.75]
+    """
+    table = np.empty((len(scaled), 2), dtype=np.int32)
+    _sweep(scaled, table.view(np.float32)[:, 0], table[:, 1], int(scaled.argmax()))
+    return table
+
+
+@njit(cache=True)
+def _sweep(
+    scaled: NDArray[np.float64],
+    threshold: NDArray[np.float32],
+    alias: NDArray[np.int32],
+    heaviest: int,
+) -> None:
+    # A heavy class (mass >= 1) fills the columns of light ones until less than one column of its
+    # own is left; the next heavy class fills that one up. Every alias is therefore heavy, and the
+    # mass that rounding leaves over never reaches a class of weight 0.
+    light = _next_light(scaled, 0)
+    heavy = _next_heavy(scaled, 0)
+    last = heaviest
+    residual = scaled[heavy] if heavy < len(scaled) else 0.0
+    while heavy < len(scaled):
+        while residual > 1.0 and light < len(scaled):
+            threshold[light] = scaled[light]
+            alias[light] = heavy
+            residual -= 1.0 - scaled[light]
+            light = _next_light(scaled, light + 1)
+        own = min(residual, 1.0)
+        last = heavy
+        heavy = _next_heavy(scaled, heavy + 1)
+        threshold[last] = own
+        alias[last] = last
+        if heavy < len(scaled):
+            alias[last] = heavy
+            residual = scaled[heavy] - (1.0 - own)
+    while light < len(scaled):
+        threshold[light] = scaled[light]
+        alias[light] = last
+        light = _next_light(scaled, light + 1)
+
+
+@njit(cache=True)
+def _next_light(scaled: NDArray[np.float64], start: int) -> int:
+    while start < len(scaled) and scaled[start] >= 1.0:
+        start += 1
+    return start
+
+
+@njit(cache=True)
+def _next_heavy(scaled: NDArray[np.float64], start: int) -> int:
+    while start < len(scaled) and scaled[start] < 1.0:
+        start += 1
+    return start
+
+
+def build_alias_table_reference(scaled: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return a table of the same probabilities by Vose's two stacks, in plain Python."""
+    left = scaled.tolist()
+    threshold = np.ones(len(left), dtype=np.float32)
+    alias = np.arange(len(left), dtype=np.int32)
+    small = [y for y, mass in enumerate(left) if mass < 1.0]
+    large = [y for y, mass in enumerate(left) if mass >= 1.0]
+    while small and large:
+        lower, upper = small.pop(), large.pop()
+        threshold[lower], alias[lower] = left[lower], upper
+        left[upper] = (left[upper] + left[lower]) - 1.0
+        (small if left[upper] < 1.0 else large).append(upper)
+    return np.stack([threshold.view(np.int32), alias], axis=1)
+
+
+def table_probability(table: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return the probability [V] with which each class is drawn from a packed table."""
+    threshold = table.view(np.float32)[:, 0].astype(np.float64)
+    given_away = np.bincount(table[:, 1], weights=1.0 - threshold, minlength=len(table))
+    return (threshold + given_away) / len(table)

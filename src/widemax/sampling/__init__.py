@@ -1,0 +1,29 @@
+"""Proposals: which classes compete with the targets, and how likely each was to be drawn."""
+
+from widemax.sampling.all_classes import AllClassesSampler
+from widemax.sampling.base import DrawnSampler, Sampler
+from widemax.sampling.in_batch import Frequency, InBatchSampler
+from widemax.sampling.learned_unigram import LearnedUnigramSampler
+from widemax.sampling.log_uniform import LogUniformSampler
+from widemax.sampling.mixture import MixtureSampler
+from widemax.sampling.partition import PartitionSampler
+from widemax.sampling.queue import QueueSampler
+from widemax.sampling.streaming import StreamingFrequency
+from widemax.sampling.uniform import UniformSampler
+from widemax.sampling.unigram import UnigramSampler
+
+__all__ = [
+    "AllClassesSampler",
+    "DrawnSampler",
+    "Frequency",
+    "InBatchSampler",
+    "LearnedUnigramSampler",
+    "LogUniformSampler",
+    "MixtureSampler",
+    "PartitionSampler",
+    "QueueSampler",
+    "Sampler",
+    "StreamingFrequency",
+    "UniformSampler",
+    "UnigramSampler",
+]

@@ -1,0 +1,139 @@
+"""The batch's own targets as candidates."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from widemax.candidates import Candidates
+from widemax.sampling.base import Sampler, absent_as_zero
+from widemax.validation import ABSENT, check_num_samples, check_targets
+
+
+class Frequency(Protocol):
+    """Anything that knows how likely each class is to be a target.
+
+    Formula: ``log_prob(y)`` = log p(y) of one target. If it also has ``update(targets)``, that is
+    called with the targets of each training batch, before ``log_prob``.
+
+    Shapes: ids in, float64 like ids out.
+
+    Cost: see each one.
+
+    Reference: Yi et al. 2019.
+
+    Use when: giving a source of log Q to ``InBatchSampler`` or ``QueueSampler``. Avoid when: the
+    candidates are drawn (a sampler knows its own p).
+
+    >>> from widemax.sampling.unigram import UnigramSampler
+    >>> callable(UnigramSampler(2, [3, 1], distortion=1.0).log_prob)
+    True
+    """
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Return log p(y), like ``ids``."""
+
+
+class InBatchSampler(Sampler):
+    """Lets the targets of a batch compete with each other.
+
+    Formula: log Q(y) = log n + log p(y), n candidates, p from ``frequency``: the targets of a
+    batch are draws from the frequency of the targets.
+
+    Shapes: candidates [S], S = number of targets present in [B] or [B, T]; ``rows`` [S] says which
+    row each came from. ``num_samples=None`` takes all in order, a smaller number a random subset.
+
+    Cost: O(S), and no class vector beyond those of the batch.
+
+    Reference: Yi et al. 2019.
+
+    Use when: class vectors come from a tower and are costly. Avoid when: batches are small, or
+    rare classes must be pushed down too (``MixtureSampler`` with a ``UniformSampler``).
+
+    A candidate to which ``frequency`` gives probability 0 is an error: it was just seen.
+
+    >>> import torch
+    >>> from widemax.sampling.unigram import UnigramSampler
+    >>> sampler = InBatchSampler(4, UnigramSampler(4, [4, 2, 1, 1], distortion=1.0))
+    >>> candidates = sampler.sample(None, torch.tensor([1, 0]))
+    >>> candidates.ids.tolist(), candidates.log_expected_count.exp().tolist()
+    ([1, 0], [0.5, 1.0])
+    """
+
+    def __init__(self, num_classes: int, frequency: Frequency) -> None:
+        super().__init__(num_classes)
+        if not callable(getattr(frequency, "log_prob", None)):
+            raise ValueError(f"frequency must have a method log_prob(ids), got {frequency!r}")
+        known = getattr(frequency, "num_classes", num_classes)
+        if known != num_classes:
+            raise ValueError(
+                f"frequency must have num_classes = {num_classes:,} classes, got {known:,}"
+            )
+        self.frequency = frequency
+
+    def available(self, targets: Tensor) -> int:
+        """Return the number of targets present."""
+        return int((targets != ABSENT).sum())
+
+    def sample(
+        self,
+        num_samples: int | None,
+        targets: Tensor,
+        *,
+        hidden: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Candidates:
+        """Return ``num_samples`` of the targets, or all of them in order when it is None."""
+        targets = check_targets(targets, self.num_classes)
+        ids, rows = self.pool(targets)
+        num_samples = _check_available(num_samples, len(ids))
+        if num_samples < len(ids):
+            order = torch.randperm(len(ids), device=ids.device, generator=generator)
+            ids, rows = ids[order[:num_samples]], rows[order[:num_samples]]
+        if self.training and hasattr(self.frequency, "update"):
+            self.frequency.update(targets)
+        log_size = math.log(num_samples) if num_samples else -math.inf
+        candidates = Candidates(
+            ids=ids,
+            log_expected_count=_check_seen(ids, self.log_prob(ids)) + log_size,
+            target_log_expected_count=absent_as_zero(
+                self.target_log_prob(targets) + log_size, targets
+            ),
+            rows=rows,
+        )
+        if self.training:
+            self.update(targets)
+        return candidates
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Return what ``frequency`` says of each id."""
+        return self.frequency.log_prob(ids)
+
+    def pool(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ids to choose from and the row of the batch of each, both [S]."""
+        present = targets != ABSENT
+        return targets[present], present.nonzero()[:, 0]
+
+
+def _check_available(num_samples: int | None, available: int) -> int:
+    if num_samples is None:
+        return available
+    if check_num_samples(num_samples) > available:
+        raise ValueError(
+            f"num_samples must be at most {available:,}, the candidates there are for this batch, "
+            f"got {num_samples:,}"
+        )
+    return num_samples
+
+
+def _check_seen(ids: Tensor, log_prob: Tensor) -> Tensor:
+    never = ids[log_prob == -math.inf]
+    if len(never):
+        raise ValueError(
+            f"frequency gives probability 0 to class {int(never[0]):,}, which is a candidate: "
+            "its counts do not belong to these targets"
+        )
+    return log_prob

@@ -1,0 +1,135 @@
+"""Frequencies of ids from a stream, in memory that does not grow with the catalogue."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from widemax.validation import (
+    ABSENT,
+    MAX_TABLE_CLASSES,
+    check_ids,
+    check_num_classes,
+    check_positive,
+)
+
+_PRIME = 2**31 - 1
+_LOW_BITS = 20
+
+
+class StreamingFrequency(nn.Module):
+    """Estimates how likely a target is each class, from how many batches pass between its visits.
+
+    Formula: A[h] is the last step at which bucket h was seen, B[h] the mean gap;
+    B ← (1 − rate)·B + rate·(t − A), the first sight sets B to the first gap, and of several hashes
+    the largest B counts. 1/B estimates the expected count of a class in a batch, so that
+    log p(y) = −log B − log(mean number of targets in a batch). A class not seen in t steps has
+    B = t + 1.
+
+    Shapes: ids of any shape; ``update`` takes targets [B] or [B, T], -1 where absent.
+
+    Cost: O(num_hashes) an id; 12 bytes for each bucket of each hash.
+
+    Reference: Yi et al. 2019.
+
+    Use when: in-batch or queued negatives need log Q, ids are too many to count or their
+    popularity drifts. Avoid when: the counts are known (``UnigramSampler`` with distortion 1).
+
+    A class counts once per batch however often it is in it, so p saturates at one per batch: a
+    class expected more than about 0.5 times in a batch is underestimated. When ``num_classes`` fits
+    in ``num_buckets`` each class has its own bucket and nothing is hashed. This is a frequency, not
+    a sampler: it cannot draw, and its probabilities need not sum to 1.
+
+    >>> import torch
+    >>> frequency = StreamingFrequency(100)
+    >>> for step in range(8):
+    ...     frequency.update(torch.tensor([3, 10 + step]))
+    >>> frequency.log_prob(torch.tensor([3, 50])).exp().round(decimals=3).tolist()
+    [0.5, 0.056]
+    """
+
+    last_seen: Tensor
+    mean_gap: Tensor
+    step: Tensor
+    num_targets: Tensor
+    _coefficients: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        num_buckets: int = 2**20,
+        num_hashes: int = 4,
+        rate: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.num_classes = check_num_classes(num_classes)
+        if check_positive("rate", rate) > 1:
+            raise ValueError(f"rate must be above 0 and at most 1, got {rate!r}")
+        self.rate = rate
+        _check_size(num_buckets, num_hashes)
+        self._hashed = num_classes > num_buckets
+        self.num_buckets = num_buckets if self._hashed else num_classes
+        self.num_hashes = num_hashes if self._hashed else 1
+        size = self.num_buckets * self.num_hashes
+        generator = torch.Generator().manual_seed(seed)
+        coefficients = torch.randint(1, _PRIME, (3, self.num_hashes, 1), generator=generator)
+        self.register_buffer("_coefficients", coefficients)
+        self.register_buffer("last_seen", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("mean_gap", torch.zeros(size, dtype=torch.float32))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("num_targets", torch.zeros((), dtype=torch.int64))
+
+    def update(self, targets: Tensor) -> None:
+        """Take in the targets of one batch; a batch without any is not a step."""
+        targets = check_ids("targets", targets, self.num_classes, absent=True)
+        present = targets[targets != ABSENT]
+        if not len(present):
+            return
+        self.step += 1
+        self.num_targets += len(present)
+        buckets = self._buckets(present).flatten()
+        # A bucket met twice in the batch is written twice with the same value: it counts once.
+        last_seen = self.last_seen[buckets]
+        gap = (self.step - last_seen).double()
+        smoothed = self.mean_gap[buckets].double().lerp(gap, self.rate)
+        self.mean_gap[buckets] = torch.where(last_seen == 0, gap, smoothed).float()
+        self.last_seen[buckets] = self.step
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Return the estimated log p(y) of one draw from the targets; −log V before any batch."""
+        if not int(self.step):
+            return torch.full(
+                ids.shape, -math.log(self.num_classes), dtype=torch.float64, device=ids.device
+            )
+        buckets = self._buckets(ids.flatten())
+        gap = torch.where(
+            self.last_seen[buckets] == 0, self.step + 1, self.mean_gap[buckets].double()
+        )
+        mean_batch = self.num_targets.double() / self.step
+        return -(gap.amax(0).log() + mean_batch.log()).view(ids.shape)
+
+    def _buckets(self, ids: Tensor) -> Tensor:
+        """Return the places [num_hashes, N] of ids [N] in the flat buffers."""
+        if not self._hashed:
+            return ids.unsqueeze(0)
+        # Both halves of an id have at most 20 bits and a coefficient 31: no sum reaches 2^53.
+        high, low = ids >> _LOW_BITS, ids & ((1 << _LOW_BITS) - 1)
+        first, second, third = self._coefficients
+        bucket = (first * high + second * low + third) % _PRIME % self.num_buckets
+        hash_index = torch.arange(self.num_hashes, device=ids.device).unsqueeze(1)
+        return torch.add(bucket, hash_index, alpha=self.num_buckets)
+
+
+def _check_size(num_buckets: int, num_hashes: int) -> None:
+    for name, value in (("num_buckets", num_buckets), ("num_hashes", num_hashes)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+    if num_buckets * num_hashes > MAX_TABLE_CLASSES:
+        raise ValueError(
+            f"num_buckets · num_hashes must be at most {MAX_TABLE_CLASSES:,}, "
+            f"got {num_buckets:,} · {num_hashes:,}"
+        )
