@@ -1,0 +1,88 @@
+"""Files: writing that no failure can tear, reading that names the file it refuses."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import polars as pl
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes the name ``path`` only once it is whole and on disk.
+
+    Whatever stops the writing (an exception, a full disk, a killed process) leaves the old file
+    as it was.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "count.txt"
+    >>> with atomic_write(path) as file:
+    ...     file.write(b"42")
+    2
+    >>> path.read_text()
+    '42'
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ValueError(f"path must lie in an existing folder, got {str(path)!r}")
+    # A rename is atomic only within one file system, so the temporary file is a neighbour.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the folder's entries, and so the new name, on disk."""
+    if os.name != "posix":
+        return  # elsewhere a folder cannot be opened, and the rename itself is on disk
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a UTF-8 file, without its byte order mark."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line:,}: not UTF-8 ({error.reason})") from error
+
+
+def write_table(path: str | Path, table: pl.DataFrame, fields: Mapping[str, str]) -> None:
+    """Write a Parquet file that carries ``fields`` beside its columns."""
+    with atomic_write(path) as file:
+        table.write_parquet(file, metadata=dict(fields))
+
+
+def read_table(path: str | Path) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Return the table of a Parquet file and the fields beside it."""
+    try:
+        # An open file, because polars reads patterns and partitions into a path.
+        with Path(path).open("rb") as file:
+            fields = pl.read_parquet_metadata(file)
+            file.seek(0)
+            return pl.read_parquet(file), fields
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ValueError(f"{path} is not a whole Parquet file: {error}") from error
