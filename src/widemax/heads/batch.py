@@ -18,6 +18,11 @@ class Batch(NamedTuple):
     """Their rows in the batch that was given; None: all of them."""
 
     @property
+    def target_table(self) -> Tensor:
+        """The targets as [B, T], also when there is one for each example."""
+        return self.targets if self.targets.dim() == 2 else self.targets[:, None]
+
+    @property
     def target_mask(self) -> Tensor | None:
         """Which positives are there, bool [B, T]; None for targets [B]."""
         return self.targets != ABSENT if self.targets.dim() == 2 else None

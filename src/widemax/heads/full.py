@@ -63,7 +63,7 @@ class FullHead(ScorerHead):
             ignore_index=self.ignore_index,
         )
         queries, vectors, biases = self._inner_product(batch.hidden)
-        target_ids = batch.targets.view(len(queries), -1)
+        target_ids = batch.target_table
         # Shares like 1/3 are wanted in at least float32, whatever the model runs in.
         present = (target_ids >= 0).to(torch.promote_types(queries.dtype, torch.float32))
         target_weights = present / present.sum(-1, keepdim=True)

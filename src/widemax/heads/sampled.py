@@ -95,13 +95,12 @@ class SampledHead(ScorerHead):
         return finish_losses(losses, batch, len(hidden), weights)
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
-        target_ids = batch.targets.view(len(batch.targets), -1).clamp(min=0)
-        target_scores = self.scorer(batch.hidden, target_ids).view(batch.targets.shape)
+        target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
         candidate_scores = self.scorer(batch.hidden, candidates.ids)
         if excluded is not None:
             candidate_scores = candidate_scores.masked_fill(excluded, -torch.inf)
         return self.objective(
-            target_scores,
+            target_scores.view(batch.targets.shape),
             candidate_scores,
             target_log_expected_count=candidates.target_log_expected_count,
             log_expected_count=candidates.log_expected_count,

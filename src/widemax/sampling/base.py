@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,22 @@ _LEAST_TRIES_BEFORE_GIVING_UP = 2**22
 _TRIES_PER_SAMPLE_BEFORE_GIVING_UP = 128
 
 
-class Sampler(nn.Module, ABC):
+class KeepsPrecision(nn.Module):
+    """A module whose numbers move between devices but are never rounded.
+
+    ``model.half()`` and ``model.to(torch.bfloat16)`` are meant for weights. Applied to the
+    probabilities of a proposal they would bend log Q, and nobody would notice.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Sampler(KeepsPrecision, ABC):
     """A proposal Q(y | x): which classes compete with the targets, and how likely each was.
 
     Formula: ``log_prob(y)`` = log p(y), the probability of y in one draw;

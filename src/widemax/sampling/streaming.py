@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from widemax.sampling.base import KeepsPrecision
 from widemax.validation import (
     ABSENT,
     MAX_TABLE_CLASSES,
@@ -19,7 +20,7 @@ _PRIME = 2**31 - 1
 _LOW_BITS = 20
 
 
-class StreamingFrequency(nn.Module):
+class StreamingFrequency(KeepsPrecision):
     """Estimates how likely a target is each class, from how many batches pass between its visits.
 
     Formula: A[h] is the last step at which bucket h was seen, B[h] the mean gap;
@@ -51,7 +52,7 @@ class StreamingFrequency(nn.Module):
     """
 
     last_seen: Tensor
-    mean_gap: Tensor
+    _mean_gap_bits: Tensor
     step: Tensor
     num_targets: Tensor
     _coefficients: Tensor
@@ -79,7 +80,8 @@ class StreamingFrequency(nn.Module):
         coefficients = torch.randint(1, _PRIME, (3, self.num_hashes, 1), generator=generator)
         self.register_buffer("_coefficients", coefficients)
         self.register_buffer("last_seen", torch.zeros(size, dtype=torch.int64))
-        self.register_buffer("mean_gap", torch.zeros(size, dtype=torch.float32))
+        # A float32 kept as bits, because model.half() would round a floating buffer.
+        self.register_buffer("_mean_gap_bits", torch.zeros(size, dtype=torch.int32))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("num_targets", torch.zeros((), dtype=torch.int64))
 
@@ -95,8 +97,9 @@ class StreamingFrequency(nn.Module):
         # A bucket met twice in the batch is written twice with the same value: it counts once.
         last_seen = self.last_seen[buckets]
         gap = (self.step - last_seen).double()
-        smoothed = self.mean_gap[buckets].double().lerp(gap, self.rate)
-        self.mean_gap[buckets] = torch.where(last_seen == 0, gap, smoothed).float()
+        smoothed = self._mean_gap(buckets).lerp(gap, self.rate)
+        mean_gap = torch.where(last_seen == 0, gap, smoothed).float()
+        self._mean_gap_bits[buckets] = mean_gap.view(torch.int32)
         self.last_seen[buckets] = self.step
 
     def log_prob(self, ids: Tensor) -> Tensor:
@@ -106,11 +109,12 @@ class StreamingFrequency(nn.Module):
                 ids.shape, -math.log(self.num_classes), dtype=torch.float64, device=ids.device
             )
         buckets = self._buckets(ids.flatten())
-        gap = torch.where(
-            self.last_seen[buckets] == 0, self.step + 1, self.mean_gap[buckets].double()
-        )
+        gap = torch.where(self.last_seen[buckets] == 0, self.step + 1, self._mean_gap(buckets))
         mean_batch = self.num_targets.double() / self.step
         return -(gap.amax(0).log() + mean_batch.log()).view(ids.shape)
+
+    def _mean_gap(self, buckets: Tensor) -> Tensor:
+        return self._mean_gap_bits[buckets].view(torch.float32).double()
 
     def _buckets(self, ids: Tensor) -> Tensor:
         """Return the places [num_hashes, N] of ids [N] in the flat buffers."""
