@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 import torch
@@ -74,17 +75,28 @@ def at_least_float32(scores: Tensor) -> Tensor:
 
 def read_positives(target_scores: Tensor, target_mask: Tensor | None) -> Positives:
     """Return the positives as [B, T] with the share 1/T of each."""
-    if target_scores.dim() not in (1, 2):
+    if target_scores.dim() not in (1, 2) or target_scores.shape[1:].numel() == 0:
         raise ValueError(
-            f"target_scores must have shape [B] or [B, T], got {list(target_scores.shape)}"
+            "target_scores must have shape [B], or [B, T] with T at least 1, got "
+            f"{list(target_scores.shape)}"
         )
     scores = at_least_float32(target_scores)
     scores = scores if scores.dim() == 2 else scores[:, None]
     if target_mask is None:
-        return Positives(scores, torch.full_like(scores, 1 / max(scores.shape[1], 1)))
-    mask = target_mask.view(scores.shape)
+        return Positives(scores, torch.full_like(scores, 1 / scores.shape[1]))
+    mask = like_positives("target_mask", target_mask, scores)
     share = mask.to(scores.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
     return Positives(scores.masked_fill(~mask, 0.0), share)
+
+
+def like_positives(name: str, values: Tensor, scores: Tensor) -> Tensor:
+    """Return values that come like the target scores, [B] or [B, T], as [B, T]."""
+    if values.numel() != scores.numel() or values.shape[:1] != scores.shape[:1]:
+        raise ValueError(
+            f"{name} must have the shape of target_scores, {list(scores.shape)}, got "
+            f"{list(values.shape)}"
+        )
+    return values.reshape(scores.shape)
 
 
 def read_negatives(candidate_scores: Tensor, rows: int, hits: Tensor | None = None) -> Tensor:
@@ -104,24 +116,57 @@ def read_negatives(candidate_scores: Tensor, rows: int, hits: Tensor | None = No
     return scores.masked_fill(hits, REMOVED)
 
 
+@torch.no_grad()
+def largest(*groups: Tensor) -> Tensor:
+    """Return the largest score of each row that competes, [B, 1]; 0 where none does."""
+    top = groups[0].new_full((groups[0].shape[0], 1), REMOVED)
+    for scores in groups:
+        if scores.shape[1]:
+            top = torch.maximum(top, scores.amax(-1, keepdim=True))
+    return top.masked_fill(torch.isneginf(top), 0.0)
+
+
+def centre(positives: Positives, negatives: Tensor) -> tuple[Positives, Tensor]:
+    """Return all scores less the largest of their row: a shift that no softmax sees.
+
+    It comes before log Q or a temperature: float32 scores of 10,000 are spaced by 0.001, so
+    F − log Q would round what the small difference of two of them still holds exactly.
+    """
+    absent = ~positives.present
+    top = largest(positives.scores.masked_fill(absent, REMOVED), negatives)
+    shifted = (positives.scores - top).masked_fill(absent, 0.0)
+    return positives._replace(scores=shifted), negatives - top
+
+
 def correct_positives(positives: Positives, target_log_expected_count: Tensor) -> Positives:
     """Return the positives with G = F − log Q; a target that is never drawn is an error."""
-    log_count = target_log_expected_count.view(positives.scores.shape)
-    if not torch.compiler.is_compiling() and bool(
-        (torch.isneginf(log_count) & positives.present).any()
-    ):
+    log_count = like_positives(
+        "target_log_expected_count", target_log_expected_count, positives.scores
+    ).masked_fill(~positives.present, 0.0)
+    if not torch.compiler.is_compiling() and not bool(log_count.isfinite().all()):
         raise ValueError(
-            "target_log_expected_count must be finite, got -inf: a target has proposal "
+            "target_log_expected_count must be finite, got "
+            f"{log_count[~log_count.isfinite()][0].item()}: -inf is a target with proposal "
             "probability 0 (a reserved id, or a class without counts); give it a probability, or "
-            "use an objective without a correction of the target (negative_sampling, "
-            "importance_sampling, info_nce)"
+            "use an objective without a correction of the target (corrected_log_q, "
+            "negative_sampling, importance_sampling, info_nce)"
         )
     return positives._replace(scores=positives.scores - log_count.to(positives.scores.dtype))
 
 
 def correct_negatives(negatives: Tensor, log_expected_count: Tensor) -> Tensor:
-    """Return G = F − log Q of the candidates."""
-    return negatives - log_expected_count.to(negatives.dtype)
+    """Return G = F − log Q of the candidates; a removed one stays removed, whatever its Q."""
+    log_count = log_expected_count
+    # The sum tells in one pass without a copy whether anything is not finite.
+    if not torch.compiler.is_compiling() and not math.isfinite(float(log_count.sum())):
+        unknown = ~log_count.isfinite()
+        if bool((unknown & ~torch.isneginf(negatives)).any()):
+            raise ValueError(
+                "log_expected_count must be finite for every candidate that competes, got "
+                f"{log_count[unknown][0].item()}: a class of proposal probability 0 is never drawn"
+            )
+        log_count = log_count.masked_fill(unknown, 0.0)
+    return negatives - log_count.to(negatives.dtype)
 
 
 def zero_without_positive(losses: Tensor, positives: Positives) -> Tensor:

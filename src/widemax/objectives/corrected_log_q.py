@@ -7,7 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from widemax.objectives.base import Positives, read_negatives, read_positives, zero_without_positive
+from widemax.objectives.base import (
+    Positives,
+    centre,
+    correct_negatives,
+    like_positives,
+    read_negatives,
+    read_positives,
+    zero_without_positive,
+)
 
 
 def corrected_log_q(
@@ -50,39 +58,38 @@ def corrected_log_q(
     negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
     if negatives.shape[1] == 0:
         return (positives.scores * 0.0).sum(-1)
-    corrected = negatives - _log_conditional(
-        log_expected_count, target_log_expected_count, positives, negatives
-    )
-    num_valid = (corrected > -math.inf).sum(-1)
+    num_valid = (negatives > -math.inf).sum(-1)
+    # The weights of all scores add up to 0, so a shift changes nothing; see ``centre``.
+    positives, negatives = centre(positives, negatives)
+    corrected = correct_negatives(negatives, log_expected_count - math.log(negatives.shape[1]))
+    corrected = corrected + _log_other_prob(target_log_expected_count, positives, negatives)
     # Rows without a negative get a harmless stand-in here and loss 0 below: no NaN in the graph.
-    corrected = corrected.masked_fill((num_valid == 0)[:, None], 0.0)
-    log_sum = corrected.logsumexp(-1)
-    weight = _positive_prob(positives, log_sum - num_valid.clamp(min=1).log())
-    losses = ((weight - positives.share) * positives.scores).sum(-1)
-    losses = losses + (1 - weight.sum(-1)) * log_sum
-    return torch.where(num_valid > 0, zero_without_positive(losses, positives), 0.0)
+    empty = torch.isneginf(corrected).all(-1)
+    log_sum = corrected.masked_fill(empty[:, None], 0.0).logsumexp(-1)
+    pull, push = _weights(positives, log_sum - num_valid.clamp(min=1).log())
+    losses = push * log_sum - (pull * positives.scores).sum(-1)
+    return torch.where(empty, 0.0, zero_without_positive(losses, positives))
 
 
-def _log_conditional(
-    log_expected_count: Tensor,
-    target_log_expected_count: Tensor,
-    positives: Positives,
-    negatives: Tensor,
+def _log_other_prob(
+    target_log_expected_count: Tensor, positives: Positives, negatives: Tensor
 ) -> Tensor:
-    """Return log Q'(d): the chance per draw of d, given that the draw is no positive."""
-    num_samples = negatives.shape[1]
-    log_count = target_log_expected_count.view(positives.scores.shape).to(negatives.dtype)
-    target_prob = (log_count.exp() / num_samples).masked_fill(~positives.present, 0.0)
-    # A proposal that draws only positives leaves no negative: the row gets loss 0 anyway.
-    other_prob = (1 - target_prob.sum(-1, keepdim=True)).clamp(
-        min=torch.finfo(negatives.dtype).tiny
+    """Return log(1 − Q(t)), the chance that a draw is no positive, [B, 1]."""
+    log_count = like_positives(
+        "target_log_expected_count", target_log_expected_count, positives.scores
     )
-    log_prob = log_expected_count.to(negatives.dtype) - math.log(num_samples)
-    return log_prob - other_prob.log()
+    target_prob = (log_count.exp() / negatives.shape[1]).masked_fill(~positives.present, 0.0)
+    # Estimated counts may claim that only positives are drawn: the logarithm stays finite.
+    other_prob = (1 - target_prob.sum(-1, keepdim=True)).clamp(min=torch.finfo(torch.float32).tiny)
+    return other_prob.log().to(negatives.dtype)
 
 
 @torch.no_grad()
-def _positive_prob(positives: Positives, log_negative_sum: Tensor) -> Tensor:
-    """Return P̂ of each positive, [B, T], 0 where it is absent."""
+def _weights(positives: Positives, log_negative_sum: Tensor) -> tuple[Tensor, Tensor]:
+    """Return 1/T − P̂_t of each positive, [B, T], and 1 − Σ P̂_t, [B]."""
     scores = positives.scores.masked_fill(~positives.present, -math.inf)
-    return torch.cat([scores, log_negative_sum[:, None]], dim=-1).softmax(-1)[:, :-1]
+    prob = torch.cat([scores, log_negative_sum[:, None]], dim=-1).softmax(-1)
+    # The last entry is 1 − Σ P̂_t with all its digits, also where P̂ rounds to 1.
+    push = prob[:, -1]
+    pull = torch.where(positives.share == 1, push[:, None], positives.share - prob[:, :-1])
+    return pull, push

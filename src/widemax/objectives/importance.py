@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from widemax.objectives.base import (
     correct_negatives,
+    largest,
     read_negatives,
     read_positives,
     zero_without_positive,
@@ -50,17 +49,21 @@ def importance_sampling(
         raise ValueError("importance_sampling needs log_expected_count")
     positives = read_positives(target_scores, target_mask)
     negatives = read_negatives(candidate_scores, positives.scores.shape[0])
-    corrected = correct_negatives(negatives, log_expected_count)
+    # Less the largest first, for the digits of large scores; see ``centre``.
+    top = largest(negatives)
+    corrected = correct_negatives(negatives - top, log_expected_count)
     empty = torch.isneginf(corrected).all(-1)
     log_total = corrected.masked_fill(empty[:, None], 0.0).logsumexp(-1)
-    losses = log_total - (positives.share * positives.scores).sum(-1)
+    shifted = (positives.scores - top).masked_fill(~positives.present, 0.0)
+    losses = log_total - (positives.share * shifted).sum(-1)
     return torch.where(empty, 0.0, zero_without_positive(losses, positives))
 
 
 def effective_sample_size(candidate_scores: Tensor, log_expected_count: Tensor) -> Tensor:
     """How many equally weighted draws the importance sample is worth.
 
-    Formula: ESS = (Σ r)² / Σ r², with r_i = exp(F_i)/Q_i; between 1 and S, and S where Q ∝ P.
+    Formula: ESS = (Σ r)² / Σ r², with r_i = exp(F_i)/Q_i; between 1 and S, and S where Q ∝ P;
+    0 where every candidate is removed.
 
     Shapes: ``candidate_scores`` [B, S], ``log_expected_count`` [S] or [B, S] → [B].
 
@@ -76,6 +79,7 @@ def effective_sample_size(candidate_scores: Tensor, log_expected_count: Tensor) 
     5.0
     """
     negatives = read_negatives(candidate_scores, candidate_scores.shape[0])
-    log_ratio = correct_negatives(negatives, log_expected_count)
-    log_ess = 2 * log_ratio.logsumexp(-1) - (2 * log_ratio).logsumexp(-1)
-    return log_ess.nan_to_num(nan=-math.inf).exp()
+    corrected = correct_negatives(negatives - largest(negatives), log_expected_count)
+    empty = torch.isneginf(corrected).all(-1)
+    ratio = corrected.masked_fill(empty[:, None], 0.0).softmax(-1)
+    return torch.where(empty, 0.0, 1 / ratio.square().sum(-1))

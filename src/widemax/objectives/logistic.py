@@ -204,6 +204,8 @@ def gbce(
     negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
     if not 0 <= calibration <= 1:
         raise ValueError(f"calibration must lie between 0 and 1, got {calibration!r}")
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes:,}")
     rate = candidate_scores.shape[1] / max(num_classes - 1, 1)
     # β written without the division by α, which is 0 where there are no candidates.
     power = calibration * (rate - 1) + 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from widemax.objectives.base import (
     REMOVED,
     Positives,
+    centre,
     correct_negatives,
     correct_positives,
     read_negatives,
@@ -44,8 +47,7 @@ def full_softmax(
     >>> round(full_softmax(scores[:, 0], scores, hits=hits).item(), 4)
     0.4076
     """
-    positives = read_positives(target_scores, target_mask)
-    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
     return softmax_loss(positives, negatives, label_smoothing=label_smoothing)
 
 
@@ -83,8 +85,7 @@ def sampled_softmax(
     """
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    positives = read_positives(target_scores, target_mask)
-    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
+    positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
     return softmax_loss(
         correct_positives(positives, target_log_expected_count),
         correct_negatives(negatives, log_expected_count),
@@ -123,15 +124,24 @@ def info_nce(
     >>> round(loss.item(), 4)
     0.0028
     """
-    positives = read_positives(target_scores, target_mask)
-    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature!r}")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}")
+    positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
     return softmax_loss(
         positives._replace(scores=positives.scores / temperature),
         negatives / temperature,
         label_smoothing=label_smoothing,
     )
+
+
+def _read_centred(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    hits: Tensor | None,
+    target_mask: Tensor | None,
+) -> tuple[Positives, Tensor]:
+    positives = read_positives(target_scores, target_mask)
+    return centre(positives, read_negatives(candidate_scores, positives.scores.shape[0], hits))
 
 
 def softmax_loss(
@@ -144,17 +154,14 @@ def softmax_loss(
     """Return −Σ share·G(t) + LSE over positives ∪ negatives of G, [B]."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing!r}")
-    competing = torch.cat(
-        [positives.scores.masked_fill(~positives.present, REMOVED), negatives], dim=-1
-    )
+    # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
+    absent = ~positives.present & positives.present.any(-1, keepdim=True)
+    competing = torch.cat([positives.scores.masked_fill(absent, REMOVED), negatives], dim=-1)
     labelled = (positives.share * positives.scores).sum(-1)
     if label_smoothing:
         uniform = _uniform_mean(competing, negatives, log_class_share)
-        labelled = torch.lerp(labelled, uniform, label_smoothing)
-    # A row without any competitor would be an LSE of nothing, with NaN for a gradient.
-    empty = ~positives.present.any(-1)
-    log_total = competing.masked_fill(empty[:, None], 0.0).logsumexp(-1)
-    return zero_without_positive(log_total - labelled, positives)
+        labelled = (1 - label_smoothing) * labelled + label_smoothing * uniform
+    return zero_without_positive(competing.logsumexp(-1) - labelled, positives)
 
 
 def _uniform_mean(competing: Tensor, negatives: Tensor, log_class_share: Tensor | None) -> Tensor:
