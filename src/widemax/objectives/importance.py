@@ -80,6 +80,6 @@ def effective_sample_size(candidate_scores: Tensor, log_expected_count: Tensor) 
     """
     negatives = read_negatives(candidate_scores, candidate_scores.shape[0])
     corrected = correct_negatives(negatives - largest(negatives), log_expected_count)
+    ratio = (corrected - largest(corrected)).exp()
     empty = torch.isneginf(corrected).all(-1)
-    ratio = corrected.masked_fill(empty[:, None], 0.0).softmax(-1)
-    return torch.where(empty, 0.0, 1 / ratio.square().sum(-1))
+    return torch.where(empty, 0.0, ratio.sum(-1).square() / ratio.square().sum(-1))
