@@ -1,0 +1,1 @@
+"""From raw records to batches: corpora, interactions, and worlds whose truth is known."""
