@@ -247,3 +247,23 @@ def test_killed_write_keeps_the_old_file(tmp_path):
     killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert Vocabulary.load(path) == old
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit stands in for a full disk")
+def test_full_disk_keeps_the_old_file(tmp_path):
+    path = tmp_path / "vocabulary.parquet"
+    old = Vocabulary.count(["a"])
+    old.save(path)
+    program = (
+        "import resource, signal, sys; from widemax.vocabulary import Vocabulary\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "Vocabulary.count(list(range(100_000))).save(sys.argv[1])\n"
+    )
+    failed = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
+    assert failed.returncode == 1
+    assert "File too large" in failed.stderr
+    assert Vocabulary.load(path) == old
+    assert list(tmp_path.iterdir()) == [path]
