@@ -61,12 +61,14 @@ def corrected_log_q(
     num_valid = (negatives > -math.inf).sum(-1)
     # The weights of all scores add up to 0, so a shift changes nothing; see ``centre``.
     positives, negatives = centre(positives, negatives)
-    corrected = correct_negatives(negatives, log_expected_count - math.log(negatives.shape[1]))
-    corrected = corrected + _log_other_prob(target_log_expected_count, positives, negatives)
+    # −log Q'(d) = −log(expected count) + log S + log(1 − Q(t)).
+    log_scale = _log_other_prob(target_log_expected_count, positives, negatives)
+    log_scale = log_scale + math.log(negatives.shape[1])
+    corrected = correct_negatives(negatives, log_expected_count) + log_scale
     # Rows without a negative get a harmless stand-in here and loss 0 below: no NaN in the graph.
     empty = torch.isneginf(corrected).all(-1)
     log_sum = corrected.masked_fill(empty[:, None], 0.0).logsumexp(-1)
-    pull, push = _weights(positives, log_sum - num_valid.clamp(min=1).log())
+    pull, push = _weights(positives, log_sum - num_valid.clamp(min=1).to(log_sum.dtype).log())
     losses = push * log_sum - (pull * positives.scores).sum(-1)
     return torch.where(empty, 0.0, zero_without_positive(losses, positives))
 
@@ -78,6 +80,8 @@ def _log_other_prob(
     log_count = like_positives(
         "target_log_expected_count", target_log_expected_count, positives.scores
     )
+    # In the wider of both dtypes: 1 − Q(t) loses digits where the proposal favours the target.
+    log_count = log_count.to(torch.promote_types(log_count.dtype, negatives.dtype))
     target_prob = (log_count.exp() / negatives.shape[1]).masked_fill(~positives.present, 0.0)
     # Estimated counts may claim that only positives are drawn: the logarithm stays finite.
     other_prob = (1 - target_prob.sum(-1, keepdim=True)).clamp(min=torch.finfo(torch.float32).tiny)
