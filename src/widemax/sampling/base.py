@@ -92,10 +92,6 @@ class Sampler(KeepsPrecision, ABC):
         """Learn from the targets of a batch; ``sample`` calls it last, in training mode only."""
         return
 
-    def target_log_prob(self, targets: Tensor) -> Tensor:
-        """Return ``log_prob`` of the targets, and 0 where a positive is absent."""
-        return absent_as_zero(self.log_prob(targets.clamp(min=0)), targets)
-
 
 class DrawnSampler(Sampler):
     """A sampler whose draws are independent: it needs only ``draw`` and ``log_prob``.
@@ -164,19 +160,22 @@ class DrawnSampler(Sampler):
         rows = targets.shape[0] if self.per_example else 1
         num_samples = check_num_samples(num_samples, rows=rows)
         shape = (rows, num_samples) if self.per_example else (num_samples,)
+        target_log_prob = self.log_prob(targets.clamp(min=0))
         if self.unique:
             ids, tries = self.draw_distinct(shape, device=targets.device, generator=generator)
             target_tries = tries if targets.dim() == 2 or not self.per_example else tries[:, 0]
             log_count = log_inclusion(self.log_prob(ids), tries)
-            target_log_count = log_inclusion(self.target_log_prob(targets), target_tries)
+            target_log_count = log_inclusion(target_log_prob, target_tries)
         else:
             ids = self.draw(shape, device=targets.device, generator=generator)
             log_count = self.log_prob(ids) + math.log(num_samples)
-            target_log_count = self.target_log_prob(targets) + math.log(num_samples)
+            target_log_count = target_log_prob + math.log(num_samples)
         if self.training:
             self.update(targets)
         return Candidates(
-            ids=ids, log_expected_count=log_count, target_log_expected_count=target_log_count
+            ids=ids,
+            log_expected_count=log_count,
+            target_log_expected_count=absent_as_zero(target_log_count, targets),
         )
 
     def draw_distinct(
@@ -249,6 +248,6 @@ def log_inclusion(log_prob: Tensor, tries: Tensor) -> Tensor:
     return torch.log(-torch.expm1(tries * torch.log1p(-log_prob.exp())))
 
 
-def absent_as_zero(log_prob: Tensor, targets: Tensor) -> Tensor:
-    """Return ``log_prob`` with 0 where ``targets`` marks an absent positive."""
-    return log_prob.masked_fill(targets == ABSENT, 0.0)
+def absent_as_zero(log_count: Tensor, targets: Tensor) -> Tensor:
+    """Return ``log_count`` with 0 where ``targets`` marks an absent positive."""
+    return log_count.masked_fill(targets == ABSENT, 0.0)

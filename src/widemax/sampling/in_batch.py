@@ -96,12 +96,11 @@ class InBatchSampler(Sampler):
         if self.training and hasattr(self.frequency, "update"):
             self.frequency.update(targets)
         log_size = math.log(num_samples) if num_samples else -math.inf
+        target_log_count = self.log_prob(targets.clamp(min=0)) + log_size
         candidates = Candidates(
             ids=ids,
             log_expected_count=_check_seen(ids, self.log_prob(ids)) + log_size,
-            target_log_expected_count=absent_as_zero(
-                self.target_log_prob(targets) + log_size, targets
-            ),
+            target_log_expected_count=absent_as_zero(target_log_count, targets),
             rows=rows,
         )
         if self.training:

@@ -41,6 +41,9 @@ class UnigramSampler(DrawnSampler):
     [0.0, 0.0, 0.5, 0.5]
     """
 
+    _table: Tensor
+    _relative_bits: Tensor
+
     def __init__(
         self,
         num_classes: int,
@@ -67,14 +70,12 @@ class UnigramSampler(DrawnSampler):
         _exclude(weights, num_reserved_ids, num_shards, shard)
         scaled = scaled_weights(weights)
         table = torch.from_numpy(build_alias_table(scaled)).view(torch.int64).squeeze(1)
-        # V·p(y): in float32 it vanishes exactly where the column's threshold does.
-        relative = torch.from_numpy(scaled.astype(np.float32))
+        # V·p(y): in float32 it vanishes exactly where the column's threshold does. Kept as bits,
+        # because model.half() would round a floating buffer.
+        relative = torch.from_numpy(scaled.astype(np.float32)).view(torch.int32)
         self.register_buffer("_table", table, persistent=False)
-        self.register_buffer("_relative", relative, persistent=False)
+        self.register_buffer("_relative_bits", relative, persistent=False)
         self._num_drawable = int(torch.count_nonzero(relative))
-
-    _table: Tensor
-    _relative: Tensor
 
     @property
     def num_drawable(self) -> int:
@@ -100,8 +101,10 @@ class UnigramSampler(DrawnSampler):
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y) for each id, −inf where y is never drawn."""
-        relative = self._relative.index_select(0, ids.reshape(-1)).double()
-        return (relative.log() - math.log(self.num_classes)).view(ids.shape)
+        bits = self._relative_bits.index_select(0, ids.reshape(-1))
+        return (bits.view(torch.float32).double().log() - math.log(self.num_classes)).view(
+            ids.shape
+        )
 
 
 def _weights(counts: NDArray[np.generic], distortion: float) -> NDArray[np.float64]:
