@@ -73,8 +73,11 @@ def sampled_softmax(
 
     Reference: Bengio & Senécal 2008; Jean 2015; with in-batch candidates: Yi 2019.
 
-    Use when: one label per example and a likelihood is wanted; it is the default. Avoid when: few
-    samples meet rare targets, where its bias is largest (``corrected_log_q``).
+    Use when: one label per example and a likelihood is wanted; it is the default. Draw distinct
+    classes (``unique=True``): its bias then vanishes as samples grow. Avoid when: few samples meet
+    rare targets, where its bias is largest, or draws with replacement are many: the target stands
+    once at e^F/Q among them, so with Q well above 1 the gradient is 1/(1 − P(t)) times too large
+    (``corrected_log_q`` has neither fault).
 
     >>> import torch
     >>> loss = sampled_softmax(torch.tensor([1.0]), torch.tensor([[1.0, 0.5]]),
