@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.kernels.alias import build_alias_table, scaled_weights
+from widemax.kernels import alias as kernel
 from widemax.sampling.base import DrawnSampler
 from widemax.sampling.counts import Counts, check_counts
 
@@ -68,8 +68,8 @@ class UnigramSampler(DrawnSampler):
         _check_whole("shard", shard, 0, num_shards - 1)
         weights = _weights(check_counts(counts, num_classes), distortion)
         _exclude(weights, num_reserved_ids, num_shards, shard)
-        scaled = scaled_weights(weights)
-        table = torch.from_numpy(build_alias_table(scaled)).view(torch.int64).squeeze(1)
+        scaled = kernel.scaled_weights(weights)
+        table = torch.from_numpy(kernel.build_alias_table(scaled)).view(torch.int64).squeeze(1)
         # V·p(y): in float32 it vanishes exactly where the column's threshold does. Kept as bits,
         # because model.half() would round a floating buffer.
         relative = torch.from_numpy(scaled.astype(np.float32)).view(torch.int32)
@@ -94,10 +94,8 @@ class UnigramSampler(DrawnSampler):
         column = torch.randint(self.num_classes, (size,), device=device, generator=generator)
         # float64: a float32 uniform is a multiple of 2^-24 and would overdraw the rarest classes.
         uniform = torch.rand(size, dtype=torch.float64, device=device, generator=generator)
-        # One int64 holds threshold and alias: a draw misses the cache once, however large V is.
-        entry = self._table.index_select(0, column).view(torch.int32).view(size, 2)
-        threshold = entry.view(torch.float32)[:, 0]
-        return torch.where(uniform < threshold, column, entry[:, 1]).view(shape)
+        look_up = _look_up_on_cpu if column.device.type == "cpu" else look_up_in_torch
+        return look_up(self._table, column, uniform).view(shape)
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y) for each id, −inf where y is never drawn."""
@@ -105,6 +103,20 @@ class UnigramSampler(DrawnSampler):
         return (bits.view(torch.float32).double().log() - math.log(self.num_classes)).view(
             ids.shape
         )
+
+
+def look_up_in_torch(table: Tensor, column: Tensor, uniform: Tensor) -> Tensor:
+    """Return the classes [S] that columns and uniform numbers [S] draw from a table, anywhere."""
+    # One int64 holds threshold and alias: a draw misses the cache once, however large V is.
+    entry = table.index_select(0, column).view(torch.int32).view(len(column), 2)
+    threshold = entry.view(torch.float32)[:, 0]
+    return torch.where(uniform < threshold, column, entry[:, 1])
+
+
+def _look_up_on_cpu(table: Tensor, column: Tensor, uniform: Tensor) -> Tensor:
+    packed = table.numpy()
+    threshold, alias = packed.view(np.float32)[0::2], packed.view(np.int32)[1::2]
+    return torch.from_numpy(kernel.look_up(threshold, alias, column.numpy(), uniform.numpy()))
 
 
 def _weights(counts: NDArray[np.generic], distortion: float) -> NDArray[np.float64]:
