@@ -57,7 +57,7 @@ def corrected_log_q(
     positives = read_positives(target_scores, target_mask)
     negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
     if negatives.shape[1] == 0:
-        return (positives.scores * 0.0).sum(-1)
+        return (positives.scores * 0.0).sum(-1) + negatives.sum(-1)
     num_valid = (negatives > -math.inf).sum(-1)
     # The weights of all scores add up to 0, so a shift changes nothing; see ``centre``.
     positives, negatives = centre(positives, negatives)
