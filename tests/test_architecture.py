@@ -89,7 +89,8 @@ def test_public_docstrings_follow_the_fixed_order(name):
     text = inspect.getdoc(thing)
     assert text, f"{name} has no docstring"
     assert text.split("\n")[0].endswith("."), f"{name}: the first line is one sentence"
-    places = [text.find(section) for section in SECTIONS]
+    flat = " ".join(text.split())
+    places = [flat.find(section) for section in SECTIONS]
     assert -1 not in places, f"{name} lacks {SECTIONS[places.index(-1)]}"
     assert places == sorted(places), f"{name}: sections out of order"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -84,7 +85,7 @@ def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) 
     with Progress(*columns, console=console) as progress:
         simulating = progress.add_task("simulating the shop", total=None)
         world = SimulatedWorld.create(
-            num_classes, num_users=NUM_USERS, dimension=FEATURES, seed=seed
+            num_classes=num_classes, num_users=NUM_USERS, dimension=FEATURES, seed=seed
         )
         train, test = _clicks(world, steps * BATCH_SIZE, seed), _clicks(world, NUM_TESTS, seed + 1)
         progress.update(simulating, total=1, completed=1)
@@ -109,12 +110,18 @@ def _clicks(world: SimulatedWorld, number: int, seed: int) -> Clicks:
 def _methods(num_classes: int, train: Clicks) -> dict[str, Callable[[], Head]]:
     counts = torch.bincount(train.targets, minlength=num_classes)
 
+    def scorer() -> TableScorer:
+        table = TableScorer(num_classes, DIMENSION, bias=True)
+        # Softmax rows do not feel a common shift. The logistic ones learn log-probabilities, and
+        # a class they have not met yet must not start above all those they have.
+        nn.init.constant_(table.bias, -math.log(num_classes))
+        return table
+
     def sampled(objective: Objective) -> Head:
         sampler = UnigramSampler(num_classes, counts)
-        scorer = TableScorer(num_classes, DIMENSION, bias=True)
-        return SampledHead(scorer, sampler, objective=objective, num_samples=NUM_SAMPLES)
+        return SampledHead(scorer(), sampler, objective=objective, num_samples=NUM_SAMPLES)
 
-    full = {"full softmax": lambda: FullHead(TableScorer(num_classes, DIMENSION, bias=True))}
+    full = {"full softmax": lambda: FullHead(scorer())}
     return full | {
         name: lambda objective=objective: sampled(objective)  # type: ignore[misc]
         for name, objective in SAMPLED.items()
