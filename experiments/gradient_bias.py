@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -48,13 +49,13 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("sampled_softmax", sampled_softmax),
-    Row("sampled_softmax, distinct", sampled_softmax, unique=True),
+    Row("sampled, distinct", sampled_softmax, unique=True),
     Row("corrected_log_q", corrected_log_q),
     Row("importance_sampling", importance_sampling),
     Row("info_nce (no log Q)", info_nce),
 )
 # Their bias must fall with the samples, whatever the target.
-CONSISTENT = ("sampled_softmax, distinct", "corrected_log_q", "importance_sampling")
+CONSISTENT = ("sampled, distinct", "corrected_log_q", "importance_sampling")
 
 
 class Example(NamedTuple):
@@ -139,8 +140,9 @@ def measure(example: Example) -> dict[str, dict[int, Estimate]]:
 
 def show(console: Console, example: Example, found: dict[str, dict[int, Estimate]]) -> None:
     prob, chance = (float(values[example.target]) for values in (example.prob, example.proposal))
-    table = Table(title=f"{example.name} target: P = {prob:.3f}, p of one draw = {chance:.4f}")
-    table.add_column("bias (spread)", min_width=25)
+    title = f"{example.name} target: P = {prob:.3f}, p of one draw = {chance:.4f}"
+    table = Table(title=title, box=box.SIMPLE)
+    table.add_column("bias (spread)")
     for size in SIZES:
         table.add_column(f"S = {size}", justify="right")
     for name, by_size in found.items():
