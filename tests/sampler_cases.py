@@ -75,6 +75,7 @@ SAMPLER_CASES: dict[str, SamplerCase] = {
         lambda: UnigramSampler(NUM_CLASSES, COUNTS, num_reserved_ids=10, num_shards=3, shard=2)
     ),
     "unigram one drawable": SamplerCase(lambda: UnigramSampler(3, [0, 5, 0], unique=True)),
+    "learned unigram of few counts": SamplerCase(lambda: LearnedUnigramSampler(3)),
     "learned unigram": SamplerCase(trained_unigram),
     "learned unigram unique per example": SamplerCase(
         lambda: trained_unigram(unique=True, per_example=True)

@@ -55,6 +55,9 @@ def test_mass_that_rounding_leaves_over_never_reaches_a_weightless_class() -> No
     table = alias.build_alias_table(alias.scaled_weights(weights))
     assert (weights[table[:, 1]] > 0).all()
     assert (table.view(np.float32)[weights == 0, 0] == 0).all()
+    # Rounding at its worst: so much mass is lost that the heavy class runs out first.
+    table = alias.build_alias_table(np.array([0.0, 1.0, 0.0]))
+    assert table[:, 1].tolist() == [1, 1, 1]
 
 
 def test_look_up_is_the_torch_look_up() -> None:
