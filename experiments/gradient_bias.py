@@ -141,7 +141,7 @@ def measure(example: Example) -> dict[str, dict[int, Estimate]]:
 def show(console: Console, example: Example, found: dict[str, dict[int, Estimate]]) -> None:
     prob, chance = (float(values[example.target]) for values in (example.prob, example.proposal))
     title = f"{example.name} target: P = {prob:.3f}, p of one draw = {chance:.4f}"
-    table = Table(title=title, box=box.SIMPLE)
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("bias (spread)")
     for size in SIZES:
         table.add_column(f"S = {size}", justify="right")

@@ -13,6 +13,7 @@ from widemax.contracts.objective import check_objective
 from widemax.objectives import (
     corrected_log_q,
     effective_sample_size,
+    full_logistic,
     full_softmax,
     gbce,
     importance_sampling,
@@ -167,12 +168,19 @@ def test_the_correction_of_rare_classes_has_no_floor(objective):
     assert steps == pytest.approx(expected, abs=1e-4)
 
 
-def test_softplus_is_exact_far_out():
+@pytest.mark.parametrize(
+    "objective", [negative_sampling, full_logistic, nce, partial(gbce, num_classes=2)]
+)
+def test_softplus_is_exact_far_out(objective):
     """torch's softplus turns linear above 20; float64 notices: softplus(21) − 21 = 7.6e-10."""
-    loss = negative_sampling(
-        torch.tensor([-21.0], dtype=torch.float64), torch.empty(1, 0, dtype=torch.float64)
-    )
-    assert loss.item() - 21 == pytest.approx(math.log1p(math.exp(-21)), rel=1e-5)
+    counts = {"target_log_expected_count": torch.zeros(1), "log_expected_count": torch.zeros(1)}
+    for positive, negative in ((-21.0, -800.0), (800.0, 21.0)):
+        loss = objective(
+            torch.tensor([positive], dtype=torch.float64),
+            torch.tensor([[negative]], dtype=torch.float64),
+            **counts,
+        )
+        assert loss.item() - 21 == pytest.approx(math.log1p(math.exp(-21)), rel=1e-5)
 
 
 def random_arguments():
