@@ -30,8 +30,8 @@ class MixtureSampler(Sampler):
     Use when: in-batch candidates need rare classes beside them. Avoid when: one proposal is enough.
 
     A sampler that has fewer than its share gives all it has, and the samplers without a limit draw
-    the rest. Because n_k is counted rather than drawn, the expected counts are exact. Give each sampler
-    a frequency of its own: one that learns and is shared would learn each batch twice.
+    the rest. Because n_k is counted rather than drawn, the expected counts are exact. Give each
+    sampler a frequency of its own: one that learns and is shared would learn each batch twice.
 
     >>> import torch
     >>> from widemax.sampling.uniform import UniformSampler
