@@ -22,6 +22,7 @@ ROOMS = [
     "objectives",
     "scoring",
     "heads",
+    "training",
     "registry",
     "contracts",
     "cli",

@@ -54,6 +54,7 @@ from widemax.sampling import (
     UnigramSampler,
 )
 from widemax.scoring import Scorer, TableScorer
+from widemax.training import NonFiniteError, check_finite
 from widemax.vocabulary import Vocabulary
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "LearnedUnigramSampler",
     "LogUniformSampler",
     "MixtureSampler",
+    "NonFiniteError",
     "Objective",
     "PartitionSampler",
     "QueueSampler",
@@ -81,6 +83,7 @@ __all__ = [
     "UniformSampler",
     "UnigramSampler",
     "Vocabulary",
+    "check_finite",
     "check_head",
     "check_objective",
     "check_sampler",

@@ -7,8 +7,10 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -28,6 +30,7 @@ from widemax.objectives import (
 )
 from widemax.sampling import UnigramSampler
 from widemax.scoring import TableScorer
+from widemax.training import check_finite
 
 BATCH_SIZE = 512
 NUM_SAMPLES = 256
@@ -38,17 +41,18 @@ DIMENSION = 32
 LEARNING_RATE = 0.02
 TOP = 20
 
-SAMPLED: Mapping[str, Objective] = {
+OUTPUT_LAYERS: Mapping[str, Objective | None] = {
+    "full softmax": None,
     "sampled softmax": sampled_softmax,
     "sampled softmax, log Q dropped": info_nce,
     "corrected log Q": corrected_log_q,
     "NCE": nce,
     "negative sampling": negative_sampling,
 }
+"""What is compared: the exact head, and each objective on the same sampler."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clicks:
+class Clicks(NamedTuple):
     """Users and the items they chose."""
 
     users: Tensor
@@ -89,12 +93,13 @@ def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) 
         )
         train, test = _clicks(world, steps * BATCH_SIZE, seed), _clicks(world, NUM_TESTS, seed + 1)
         progress.update(simulating, total=1, completed=1)
+        counts = torch.bincount(train.targets, minlength=num_classes)
         results = []
-        for method, make_head in _methods(num_classes, train).items():
+        for method, objective in OUTPUT_LAYERS.items():
             task = progress.add_task(method, total=steps + 1)
             torch.manual_seed(seed)
-            model = Model(make_head())
-            step_time = _train(model, world, train, seed, lambda: progress.advance(task))  # noqa: B023
+            model = Model(_make_head(objective, counts))
+            step_time = _train(model, world, train, seed, partial(progress.advance, task))
             results.append(_evaluate(method, model, world, test, step_time))
             progress.advance(task)
     _show(console, world, results, steps, time.perf_counter() - started)
@@ -107,25 +112,17 @@ def _clicks(world: SimulatedWorld, number: int, seed: int) -> Clicks:
     return Clicks(users=users, targets=targets)
 
 
-def _methods(num_classes: int, train: Clicks) -> dict[str, Callable[[], Head]]:
-    counts = torch.bincount(train.targets, minlength=num_classes)
-
-    def scorer() -> TableScorer:
-        table = TableScorer(num_classes, DIMENSION, bias=True)
-        # Softmax rows do not feel a common shift. The logistic ones learn log-probabilities, and
-        # a class they have not met yet must not start above all those they have.
-        nn.init.constant_(table.bias, -math.log(num_classes))
-        return table
-
-    def sampled(objective: Objective) -> Head:
-        sampler = UnigramSampler(num_classes, counts)
-        return SampledHead(scorer(), sampler, objective=objective, num_samples=NUM_SAMPLES)
-
-    full = {"full softmax": lambda: FullHead(scorer())}
-    return full | {
-        name: lambda objective=objective: sampled(objective)  # type: ignore[misc]
-        for name, objective in SAMPLED.items()
-    }
+def _make_head(objective: Objective | None, counts: Tensor) -> Head:
+    num_classes = len(counts)
+    scorer = TableScorer(num_classes, DIMENSION, bias=True)
+    # Softmax rows do not feel a common shift. The logistic ones learn log-probabilities, and a
+    # class they have not met yet must not start above all those they have.
+    assert scorer.bias is not None
+    nn.init.constant_(scorer.bias, -math.log(num_classes))
+    if objective is None:
+        return FullHead(scorer)
+    sampler = UnigramSampler(num_classes, counts)
+    return SampledHead(scorer, sampler, objective=objective, num_samples=NUM_SAMPLES)
 
 
 def _train(
@@ -133,17 +130,18 @@ def _train(
 ) -> float:
     """Train on the clicks once, in order; return the median seconds of a step."""
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    batches = list(
-        zip(clicks.users.split(BATCH_SIZE), clicks.targets.split(BATCH_SIZE), strict=True)
-    )
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, total_iters=len(batches))
+    starts = range(0, len(clicks.users), BATCH_SIZE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, total_iters=len(starts))
     generator = torch.Generator().manual_seed(seed)
     times = []
-    for users, targets in batches:
+    for step, start in enumerate(starts):
+        users, targets = (part[start : start + BATCH_SIZE] for part in clicks)
         started = time.perf_counter()
         optimizer.zero_grad()
         hidden = model.encoder(world.features(users))
-        model.head(hidden, targets, generator=generator).mean().backward()
+        loss = model.head(hidden, targets, generator=generator).mean()
+        loss.backward()
+        check_finite(model, loss, step=step)
         optimizer.step()
         schedule.step()
         times.append(time.perf_counter() - started)
