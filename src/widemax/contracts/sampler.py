@@ -194,9 +194,10 @@ def _check_expected_counts(
     if getattr(sampler, "unique", False):
         ordered = candidates.ids.sort(-1).values
         assert bool((ordered[..., 1:] != ordered[..., :-1]).all()), "unique ids must be distinct"
+        size = candidates.ids.shape[-1]
         tries = _solve_tries(candidates.log_expected_count, log_prob)
-        expected = log_inclusion(log_prob, tries)
-        target_expected = log_inclusion(target_log_prob, tries.squeeze(-1))
+        expected = log_inclusion(log_prob, tries, size)
+        target_expected = log_inclusion(target_log_prob, tries.squeeze(-1), size)
     else:
         log_size = math.log(candidates.ids.shape[-1])
         expected, target_expected = log_prob + log_size, target_log_prob + log_size
@@ -211,12 +212,14 @@ def _solve_tries(log_count: Tensor, log_prob: Tensor) -> Tensor:
     probability = log_prob.gather(-1, rarest).exp()
     assert bool(((count > 0) & (count <= 1)).all()), "unique expected counts must lie in (0, 1]"
     tries = torch.log1p(-count) / torch.log1p(-probability)
-    # A class that is certain to be drawn is found at the first try.
-    tries = torch.where(probability < 1, tries, 1.0)
+    # Without a repeat the count is num_samples · p; a certain class is found at the first try.
+    num_samples = log_prob.shape[-1]
+    without_repeat = (count - num_samples * probability).abs() <= _TOLERANCE * count
+    tries = torch.where(without_repeat | (probability == 1), float(num_samples), tries)
     assert bool(((tries - tries.round()).abs() < 1e-3 * tries).all()), (
         f"unique expected counts must follow from a whole number of tries, got {tries.tolist()}"
     )
-    assert bool((tries.round() >= log_prob.shape[-1]).all()), (
+    assert bool((tries.round() >= num_samples).all()), (
         "unique expected counts must follow from at least as many tries as samples"
     )
     return tries.round()

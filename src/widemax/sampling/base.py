@@ -98,7 +98,7 @@ class DrawnSampler(Sampler):
 
     Formula: with replacement log Q(y) = log(num_samples · p(y)); with ``unique=True`` ids are
     drawn until num_samples distinct ones are found, and with T tries
-    log Q(y) = log(−expm1(T · log1p(−p(y)))).
+    log Q(y) = log(−expm1(T · log1p(−p(y)))), or log(num_samples · p(y)) where none was a repeat.
 
     Shapes: candidates are [S], or [B, S] with ``per_example=True``.
 
@@ -164,8 +164,8 @@ class DrawnSampler(Sampler):
         if self.unique:
             ids, tries = self.draw_distinct(shape, device=targets.device, generator=generator)
             target_tries = tries if targets.dim() == 2 or not self.per_example else tries[:, 0]
-            log_count = log_inclusion(self.log_prob(ids), tries)
-            target_log_count = log_inclusion(target_log_prob, target_tries)
+            log_count = log_inclusion(self.log_prob(ids), tries, num_samples)
+            target_log_count = log_inclusion(target_log_prob, target_tries, num_samples)
         else:
             ids = self.draw(shape, device=targets.device, generator=generator)
             log_count = self.log_prob(ids) + math.log(num_samples)
@@ -243,9 +243,15 @@ def first_distinct_by_sorting(drawn: Tensor, num_samples: int) -> tuple[Tensor, 
     return ids[:, :num_samples], tries, nth[:, -1].clamp(max=num_samples)
 
 
-def log_inclusion(log_prob: Tensor, tries: Tensor) -> Tensor:
-    """Return log(1 − (1 − p)^tries), the expected count of a class among distinct draws."""
-    return torch.log(-torch.expm1(tries * torch.log1p(-log_prob.exp())))
+def log_inclusion(log_prob: Tensor, tries: Tensor, num_samples: int) -> Tensor:
+    """Return the log expected count of a class among distinct draws: log(1 − (1 − p)^tries).
+
+    Where no draw was a repeat, the distinct draws are ordinary ones and the count is
+    num_samples · p, at most 1: nearer to the truth of such a call, and what TensorFlow reports.
+    """
+    rejecting = torch.log(-torch.expm1(tries * torch.log1p(-log_prob.exp())))
+    without_repeat = (log_prob + math.log(num_samples)).clamp(max=0.0)
+    return torch.where(tries == num_samples, without_repeat, rejecting)
 
 
 def absent_as_zero(log_count: Tensor, targets: Tensor) -> Tensor:
