@@ -44,7 +44,7 @@ TOP = 20
 OUTPUT_LAYERS: Mapping[str, Objective | None] = {
     "full softmax": None,
     "sampled softmax": sampled_softmax,
-    "sampled softmax, log Q dropped": info_nce,
+    "sampled softmax, no log Q": info_nce,
     "corrected log Q": corrected_log_q,
     "NCE": nce,
     "negative sampling": negative_sampling,
@@ -173,7 +173,7 @@ def _show(
         f"{NUM_SAMPLES} sampled classes"
     )
     table.add_column("output layer")
-    for name in ("ms per step", "test log-likelihood", f"recall@{TOP}", "KL to the truth"):
+    for name in ("ms/step", "log-likelihood", f"recall@{TOP}", "KL to truth"):
         table.add_column(name, justify="right")
     for result in results:
         table.add_row(
@@ -185,7 +185,7 @@ def _show(
         )
     console.print(table)
     console.print(
-        "All but the time is exact, over the whole catalogue. Negative sampling, and sampled "
-        "softmax without log Q, learn log(P/Q): good vectors, wrong probabilities."
+        "Log-likelihood, recall and KL are exact, over the whole catalogue. Negative sampling, and "
+        "sampled softmax without log Q, learn log(P/Q): good vectors, wrong probabilities."
     )
     console.print(f"Took {seconds:.0f} s. Next: the README, or `widemax demo --help`.")
