@@ -99,11 +99,12 @@ def time_figures(report: Report, repeats: int) -> None:
         {
             "plain": lambda: step.run(step.plain),
             "widemax": lambda: step.run(step.widemax),
-            "torch_chunked": lambda: step.run(step.torch_chunked),
         },
         repeats,
         warmup=1,
     )
+    # Once, without a warm-up: it takes minutes where the others take seconds.
+    seconds |= interleaved({"torch_chunked": lambda: step.run(step.torch_chunked)}, 1, warmup=0)
     report.add("plain cross-entropy, forward + backward (s)", seconds["plain"])
     report.add("FullHead (s)", seconds["widemax"])
     report.add("torch linear_cross_entropy, chunked (s)", seconds["torch_chunked"])

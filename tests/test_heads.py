@@ -1,5 +1,7 @@
 """Every head against its contract, and what SampledHead adds to the objectives."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -208,3 +210,20 @@ def test_half_precision_weights_leave_log_q_alone(name):
     assert torch.equal(head.sampler.log_prob(ids), before)
     losses = head(torch.randn(4, head_cases.DIMENSION).bfloat16(), torch.tensor([0, 1, 2, 39]))
     assert losses.isfinite().all()
+
+
+def test_sampled_softmax_warns_where_a_target_would_be_drawn_several_times():
+    """With replacement only one copy of the target competes: that is biased, and must be said."""
+    scorer, hidden, targets = world()
+    drawn = {"objective": sampled_softmax, "num_samples": 25}
+    with pytest.warns(UserWarning, match="unique=True"):
+        SampledHead(scorer, UnigramSampler(30, torch.arange(30, 0, -1)), **drawn)(
+            hidden, torch.zeros_like(targets)
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for sampler in (
+            UnigramSampler(30, torch.arange(30, 0, -1), unique=True),
+            UniformSampler(30),
+        ):
+            SampledHead(scorer, sampler, **drawn)(hidden, torch.zeros_like(targets))

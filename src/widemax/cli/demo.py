@@ -44,7 +44,7 @@ TOP = 20
 OUTPUT_LAYERS: Mapping[str, Objective | None] = {
     "full softmax": None,
     "sampled softmax": sampled_softmax,
-    "sampled softmax, no log Q": info_nce,
+    "sampled, no log Q": info_nce,
     "corrected log Q": corrected_log_q,
     "NCE": nce,
     "negative sampling": negative_sampling,
@@ -121,7 +121,7 @@ def _make_head(objective: Objective | None, counts: Tensor) -> Head:
     nn.init.constant_(scorer.bias, -math.log(num_classes))
     if objective is None:
         return FullHead(scorer)
-    sampler = UnigramSampler(num_classes, counts)
+    sampler = UnigramSampler(num_classes, counts, unique=True)
     return SampledHead(scorer, sampler, objective=objective, num_samples=NUM_SAMPLES)
 
 

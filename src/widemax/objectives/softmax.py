@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
@@ -76,8 +77,8 @@ def sampled_softmax(
     Use when: one label per example and a likelihood is wanted; it is the default. Draw distinct
     classes (``unique=True``): its bias then vanishes as samples grow. Avoid when: few samples meet
     rare targets, where its bias is largest, or draws with replacement are many: the target stands
-    once at e^F/Q among them, so with Q well above 1 the gradient is 1/(1 − P(t)) times too large
-    (``corrected_log_q`` has neither fault).
+    once at e^F/Q among them, so with Q well above 1 the gradient is 1/(1 − P(t)) times too large,
+    and a warning says so (``corrected_log_q`` has neither fault).
 
     >>> import torch
     >>> loss = sampled_softmax(torch.tensor([1.0]), torch.tensor([[1.0, 0.5]]),
@@ -89,6 +90,7 @@ def sampled_softmax(
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
     positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
+    _warn_of_repeats(target_log_expected_count)
     return softmax_loss(
         correct_positives(positives, target_log_expected_count),
         correct_negatives(negatives, log_expected_count),
@@ -145,6 +147,19 @@ def _read_centred(
 ) -> tuple[Positives, Tensor]:
     positives = read_positives(target_scores, target_mask)
     return centre(positives, read_negatives(candidate_scores, positives.scores.shape[0], hits))
+
+
+def _warn_of_repeats(target_log_expected_count: Tensor) -> None:
+    """Say once that a target was to be drawn several times: only one copy of it competes."""
+    if torch.compiler.is_compiling() or not bool((target_log_expected_count > 1e-3).any()):
+        return
+    most = float(target_log_expected_count.max().exp())
+    warnings.warn(
+        f"sampled_softmax: a target's expected count among the candidates is {most:.3g}; above 1 "
+        "its gradient is too large (up to 1 / (1 − P) times). Draw distinct classes "
+        "(unique=True), or use corrected_log_q",
+        stacklevel=3,
+    )
 
 
 def softmax_loss(
