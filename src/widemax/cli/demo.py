@@ -102,7 +102,11 @@ def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) 
             step_time = _train(model, world, train, seed, partial(progress.advance, task))
             results.append(_evaluate(method, model, world, test, step_time))
             progress.advance(task)
-    _show(console, world, results, steps, time.perf_counter() - started)
+    title = (
+        f"{num_classes:,} items, {steps:,} steps of {BATCH_SIZE}, "
+        f"{_num_samples(counts)} sampled classes"
+    )
+    _show(console, title, results, time.perf_counter() - started)
     if json_path:
         Path(json_path).write_text(json.dumps([asdict(result) for result in results], indent=1))
 
@@ -122,7 +126,12 @@ def _make_head(objective: Objective | None, counts: Tensor) -> Head:
     if objective is None:
         return FullHead(scorer)
     sampler = UnigramSampler(num_classes, counts, unique=True)
-    return SampledHead(scorer, sampler, objective=objective, num_samples=NUM_SAMPLES)
+    return SampledHead(scorer, sampler, objective=objective, num_samples=_num_samples(counts))
+
+
+def _num_samples(counts: Tensor) -> int:
+    """Return how many distinct classes are drawn: fewer where the catalogue is tiny."""
+    return min(NUM_SAMPLES, max(1, int((counts > 0).sum()) // 4))
 
 
 def _train(
@@ -165,13 +174,8 @@ def _evaluate(
     )
 
 
-def _show(
-    console: Console, world: SimulatedWorld, results: list[Result], steps: int, seconds: float
-) -> None:
-    table = Table(
-        title=f"{world.num_classes:,} items, {steps:,} steps of {BATCH_SIZE}, "
-        f"{NUM_SAMPLES} sampled classes"
-    )
+def _show(console: Console, title: str, results: list[Result], seconds: float) -> None:
+    table = Table(title=title)
     table.add_column("output layer")
     for name in ("ms/step", "log-likelihood", f"recall@{TOP}", "KL to truth"):
         table.add_column(name, justify="right")
