@@ -91,6 +91,7 @@ OBJECTIVES = {
 SCORERS = {
     "table": lambda: TableScorer(NUM_CLASSES, DIMENSION),
     "table, bias": lambda: TableScorer(NUM_CLASSES, DIMENSION, bias=True),
+    "table, sparse": lambda: TableScorer(NUM_CLASSES, DIMENSION, bias=True, sparse=True),
     "table, cosine": lambda: TableScorer(
         NUM_CLASSES, DIMENSION, bias=True, similarity="cosine", temperature=0.2
     ),

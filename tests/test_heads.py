@@ -227,3 +227,15 @@ def test_sampled_softmax_warns_where_a_target_would_be_drawn_several_times():
             UniformSampler(30),
         ):
             SampledHead(scorer, sampler, **drawn)(hidden, torch.zeros_like(targets))
+
+
+def test_a_sparse_gradient_holds_the_touched_rows_and_equals_the_dense_one():
+    dense, sparse = TableScorer(30, 6), TableScorer(30, 6, sparse=True)
+    sparse.load_state_dict(dense.state_dict())
+    hidden, targets = torch.randn(4, 6), torch.tensor([3, 3, 7, 9])
+    for scorer in (dense, sparse):
+        head = SampledHead(scorer, UniformSampler(30), num_samples=5)
+        head(hidden, targets, generator=torch.Generator().manual_seed(1)).sum().backward()
+    assert sparse.weight.grad.is_sparse
+    assert len(sparse.weight.grad.coalesce().indices()[0]) <= 8
+    torch.testing.assert_close(sparse.weight.grad.to_dense(), dense.weight.grad)

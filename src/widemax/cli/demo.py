@@ -82,6 +82,8 @@ class Model(nn.Module):
 def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) -> None:
     """Simulate, train every method, print the table."""
     console = Console()
+    if num_classes < TOP:
+        raise ValueError(f"num_classes must be at least {TOP} for recall@{TOP}, got {num_classes}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps:,}")
     started = time.perf_counter()

@@ -23,7 +23,9 @@ class TableScorer(Scorer):
 
     Shapes: ``weight`` [V, D], ``bias`` [V] or None; see ``Scorer``.
 
-    Cost: O(B·S·D) time, V·D parameters.
+    Cost: O(B·S·D) time, V·D parameters. With ``sparse=True`` the gradient of ``weight`` holds only
+    the rows of the given ids (as in ``nn.Embedding``), for optimisers that take it: SGD, Adagrad,
+    SparseAdam.
 
     Reference: none.
 
@@ -44,6 +46,7 @@ class TableScorer(Scorer):
         bias: bool = False,
         similarity: Similarity = "dot",
         temperature: float = 1.0,
+        sparse: bool = False,
     ) -> None:
         check_num_classes(num_classes)
         if dimension < 1:
@@ -51,7 +54,7 @@ class TableScorer(Scorer):
         weight = nn.Parameter(torch.empty(num_classes, dimension))
         # Scores of a hidden state with entries of size 1 then start at size 1, whatever D is.
         nn.init.normal_(weight, std=dimension**-0.5)
-        self._set_up(weight, bias, similarity, temperature)
+        self._set_up(weight, bias, similarity, temperature, sparse)
 
     @classmethod
     def tied(
@@ -61,6 +64,7 @@ class TableScorer(Scorer):
         bias: bool = False,
         similarity: Similarity = "dot",
         temperature: float = 1.0,
+        sparse: bool = False,
     ) -> TableScorer:
         """Return a scorer whose class vectors are the embedding's own, learned together.
 
@@ -75,11 +79,16 @@ class TableScorer(Scorer):
             )
         scorer = cls.__new__(cls)
         assert isinstance(embedding.weight, nn.Parameter)
-        scorer._set_up(embedding.weight, bias, similarity, temperature)
+        scorer._set_up(embedding.weight, bias, similarity, temperature, sparse)
         return scorer
 
     def _set_up(
-        self, weight: nn.Parameter, bias: bool, similarity: Similarity, temperature: float
+        self,
+        weight: nn.Parameter,
+        bias: bool,
+        similarity: Similarity,
+        temperature: float,
+        sparse: bool,
     ) -> None:
         if similarity not in ("dot", "cosine"):
             raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
@@ -88,6 +97,7 @@ class TableScorer(Scorer):
         self.num_classes, self.dimension = weight.shape
         self.similarity = similarity
         self.temperature = temperature
+        self.sparse = sparse
         self.weight = weight
         self.bias = nn.Parameter(weight.new_zeros(self.num_classes)) if bias else None
 
@@ -99,7 +109,7 @@ class TableScorer(Scorer):
 
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:
         """Return rows of the table, scaled to length 1 when the similarity is cosine."""
-        vectors = self.weight if ids is None else look_up(ids, self.weight)
+        vectors = self.weight if ids is None else look_up(ids, self.weight, sparse=self.sparse)
         return normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
