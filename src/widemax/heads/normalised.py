@@ -1,0 +1,202 @@
+"""Heads whose scores are log-probabilities as they stand: log Z is trained towards 0."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from widemax.heads.base import ScorerHead
+from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.objectives.base import read_positives
+from widemax.scoring import Scorer
+from widemax.validation import check_positive
+
+_ROWS_AT_ONCE = 8192
+
+
+class _NormalisedHead(ScorerHead):
+    """What both heads share: reading a batch, −F_t, and the penalty on log Z."""
+
+    def __init__(self, scorer: Scorer, alpha: float, ignore_index: int) -> None:
+        super().__init__(scorer)
+        self.alpha = check_positive("alpha", alpha)
+        self.ignore_index = ignore_index
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        *,
+        weights: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the loss of each example, [B]."""
+        batch = read_batch(
+            hidden,
+            targets,
+            num_classes=self.num_classes,
+            dimension=self.scorer.dimension,
+            ignore_index=self.ignore_index,
+        )
+        return finish_losses(self._losses(batch, generator), batch, len(hidden), weights)
+
+    @abstractmethod
+    def _losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """Return the losses of the examples that count."""
+
+    def _target_scores(self, batch: Batch) -> Tensor:
+        """Return F(x, t), [B]; the mean where there are several positives."""
+        scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
+        positives = read_positives(scores, batch.target_mask)
+        return (positives.share * positives.scores).sum(-1)
+
+
+class SelfNormalisedHead(_NormalisedHead):
+    """The exact softmax with a price on log Z, so that F is log P at test time.
+
+    Formula: L = −F(x, t) + log Z(x) + α·(log Z(x))². The first two terms do not see a constant
+    added to F, so that the third is free to bring log Z to 0.
+
+    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
+    ``ignore_index`` do not count.
+
+    Cost: O(B·V·D) to train, tile by tile, never [B, V]; O(S·D) a row to score S classes at test
+    with ``scores``, where the exact ``log_prob`` has O(V·D).
+
+    Reference: Devlin et al. 2014.
+
+    Use when: training may be slow but scoring must not. Avoid when: training must be fast too
+    (``InfrequentHead``, or NCE), or log P must be exact (``log_prob`` always is).
+
+    Biases that start at −log V make log Z start near 0. What is left of log Z at the end,
+    ``log_normalizer_statistics`` tells: it is the error of F as a log-probability.
+
+    >>> import torch
+    >>> from widemax.scoring import TableScorer
+    >>> head = SelfNormalisedHead(TableScorer(100, 8), alpha=0.1)
+    >>> _ = head.scorer.weight.data.zero_()
+    >>> round(head(torch.randn(1, 8), torch.tensor([3])).item(), 4)  # log 100 + (log 100)² / 10
+    6.7259
+    """
+
+    def __init__(self, scorer: Scorer, *, alpha: float = 0.1, ignore_index: int = -100) -> None:
+        super().__init__(scorer, alpha, ignore_index)
+
+    def _losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        log_normalizer = self.log_normalizer(batch.hidden)
+        penalty = self.alpha * log_normalizer.square()
+        return log_normalizer - self._target_scores(batch) + penalty
+
+
+class InfrequentHead(_NormalisedHead):
+    """Pays for log Z on a random fraction of the examples only, and uses F as log P.
+
+    Formula: L = −F(x, t) + [chosen]·(α/γ)·(log Z(x))²; each example is chosen with probability
+    γ = ``fraction``. On average L = −log P(t | x) − log Z + α·(log Z)²: P is learned as by the
+    exact softmax, and log Z settles at 1/(2α), not at 0.
+
+    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
+    ``ignore_index`` do not count.
+
+    Cost: O(B·D + γ·B·V·D) to train; O(S·D) a row to score S classes at test with ``scores``.
+
+    Reference: Andreas & Klein 2015.
+
+    Use when: the exact softmax is too slow and F must be log P without a proposal to draw from.
+    Avoid when: batches are so small that none is chosen for long: in between nothing holds F back.
+
+    Biases that start at −log V make log Z start near 0; without, the penalty (α/γ)·(log V)² of
+    the first steps is large. Losses of single batches are no likelihoods: they may be negative.
+
+    >>> import torch
+    >>> from widemax.scoring import TableScorer
+    >>> head = InfrequentHead(TableScorer(100, 8), alpha=10.0, fraction=0.5)
+    >>> _ = head.scorer.weight.data.zero_()
+    >>> losses = head(torch.randn(1000, 8), torch.zeros(1000, dtype=torch.int64),
+    ...               generator=torch.Generator().manual_seed(0))
+    >>> round((losses > 0).float().mean().item(), 1)
+    0.5
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        *,
+        alpha: float = 10.0,
+        fraction: float = 0.1,
+        ignore_index: int = -100,
+    ) -> None:
+        if not 0 < fraction <= 1:
+            raise ValueError(f"fraction must be above 0 and at most 1, got {fraction!r}")
+        super().__init__(scorer, alpha, ignore_index)
+        self.fraction = float(fraction)
+
+    def _losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        losses = -self._target_scores(batch)
+        uniform = torch.rand(len(losses), device=losses.device, generator=generator)
+        chosen = (uniform < self.fraction).nonzero()[:, 0]
+        if not len(chosen):
+            return losses
+        log_normalizer = self.log_normalizer(batch.hidden[chosen])
+        penalty = (self.alpha / self.fraction) * log_normalizer.square()
+        return losses.index_add(0, chosen, penalty.to(losses.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogNormalizerStatistics:
+    """How far scores are from log-probabilities: what is known of log Z over some examples.
+
+    Formula: log P(y | x) = F(x, y) − log Z(x), so that log Z is the error of F.
+
+    Shapes: three numbers.
+
+    Cost: it only holds them.
+
+    Reference: none.
+
+    Use when: reading what ``log_normalizer_statistics`` returns. Avoid when: log Z of each example
+    is wanted (``ScorerHead.log_normalizer``).
+
+    >>> LogNormalizerStatistics(mean=0.1, std=0.2, max_abs=0.4).max_abs
+    0.4
+    """
+
+    mean: float
+    std: float
+    max_abs: float
+
+
+@torch.no_grad()
+def log_normalizer_statistics(head: ScorerHead, hidden: Tensor) -> LogNormalizerStatistics:
+    """Measure how well the scores of a head normalise themselves.
+
+    Formula: mean, standard deviation (over the examples, not corrected) and largest absolute value
+    of log Z(x) = LSE over all classes of F(x, ·).
+
+    Shapes: hidden [B, D], at least one row.
+
+    Cost: O(B·V·D), some rows at a time.
+
+    Reference: Andreas & Klein 2015.
+
+    Use when: deciding whether F may stand for log P: a mean away from 0 can be subtracted, a
+    spread cannot. Avoid when: the head was never asked to normalise; log Z then means nothing.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> head = wm.FullHead(wm.TableScorer(100, 8))
+    >>> round(log_normalizer_statistics(head, torch.zeros(5, 8)).mean, 4)  # log 100
+    4.6052
+    """
+    if not len(hidden):
+        raise ValueError("hidden must have at least one row, got none")
+    blocks = (hidden[at : at + _ROWS_AT_ONCE] for at in range(0, len(hidden), _ROWS_AT_ONCE))
+    log_normalizer = torch.cat([head.log_normalizer(rows).double() for rows in blocks])
+    return LogNormalizerStatistics(
+        mean=log_normalizer.mean().item(),
+        std=log_normalizer.std(correction=0).item(),
+        max_abs=log_normalizer.abs().max().item(),
+    )
