@@ -1,0 +1,234 @@
+"""Moving trained weights between heads: train with one output layer, serve or go on with another.
+
+Heads with a scorer differ in how they train, not in what they know: F(x, y), so they can share a
+scorer as it is. Tables differ in similarity and temperature: their weights are rescaled so that
+the scores stay the same, or the conversion is refused.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from widemax.heads.base import ScorerHead
+from widemax.heads.full import FullHead
+from widemax.heads.sampled import SampledHead
+from widemax.objectives import Objective, sampled_softmax
+from widemax.sampling import Sampler
+from widemax.scoring import Scorer, TableScorer
+
+
+def as_full_head(head: ScorerHead) -> FullHead:
+    """Return a head that trains exactly on the scorer of another, which both then share.
+
+    Formula: F is the same function, so ``scores``, ``log_prob`` and ``topk`` are too.
+
+    Shapes: as ``FullHead``.
+
+    Cost: O(1): no weight is copied, and what one head learns the other knows.
+
+    Reference: none.
+
+    Use when: a model trained on samples is to be finished or served exactly. Avoid when: the two
+    must not share weights (deep-copy the scorer first).
+
+    >>> import widemax as wm
+    >>> sampled = wm.SampledHead(wm.TableScorer(100, 8), wm.UniformSampler(100), num_samples=10)
+    >>> as_full_head(sampled).scorer.weight is sampled.scorer.weight
+    True
+    """
+    return FullHead(head.scorer, ignore_index=_ignore_index(head))
+
+
+def as_sampled_head(
+    head: ScorerHead,
+    sampler: Sampler,
+    *,
+    objective: Objective = sampled_softmax,
+    num_samples: int | None = None,
+) -> SampledHead:
+    """Return a head that trains on samples with the scorer of another, which both then share.
+
+    Formula: F is the same function; only the training loss changes.
+
+    Shapes: as ``SampledHead``.
+
+    Cost: O(1): no weight is copied.
+
+    Reference: none.
+
+    Use when: changing sampler, objective or ``num_samples`` of a trained head. Avoid when: the new
+    objective learns something else than the old one (log odds, log P/Q) and F is to be kept.
+
+    >>> import widemax as wm
+    >>> full = wm.FullHead(wm.TableScorer(100, 8))
+    >>> as_sampled_head(full, wm.LogUniformSampler(100), num_samples=10).num_samples
+    10
+    """
+    return SampledHead(
+        head.scorer,
+        sampler,
+        objective=objective,
+        num_samples=num_samples,
+        ignore_index=_ignore_index(head),
+    )
+
+
+@torch.no_grad()
+def class_vectors_of(source: ScorerHead | Scorer) -> Tensor:
+    """Return a copy of the vectors of all classes, whatever scorer they come from.
+
+    Formula: v_y of F(x, y) = query(x) · v_y + b_y.
+
+    Shapes: [V, D], without a graph; rows of length 1 where the similarity is cosine.
+
+    Cost: O(V·D), and for a scorer that computes its vectors one pass over all classes.
+
+    Reference: starting a tree from trained vectors: Mnih & Hinton 2008.
+
+    Use when: building a tree of clusters or an index. Avoid when: biases matter too
+    (``as_table``).
+
+    >>> import widemax as wm
+    >>> class_vectors_of(wm.FullHead(wm.TableScorer(100, 8))).shape
+    torch.Size([100, 8])
+    """
+    scorer = _scorer_of(source)
+    training = {module: module.training for module in scorer.modules()}
+    # Vectors that are computed may pass through dropout; what is kept must not.
+    scorer.eval()
+    try:
+        return scorer.class_vectors().detach().clone()
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+
+
+def as_table(source: ScorerHead | Scorer, *, unit_hidden: bool = False) -> TableScorer:
+    """Return a plain table, x·v_y + b_y, with the scores of any scorer.
+
+    Formula: v'_y = v_y / τ, b'_y = b_y, so F'(x, y) = F(x, y) for every x; where the similarity is
+    cosine only for x of length 1, which ``unit_hidden=True`` promises.
+
+    Shapes: ``weight`` [V, D]; ``bias`` [V] if the source has one.
+
+    Cost: O(V·D) time and memory.
+
+    Reference: none.
+
+    Use when: serving needs nothing but a matrix: its ``state_dict`` loads into ``nn.Linear``.
+    Avoid when: hidden states are not scaled to length 1 and the similarity is cosine, or the
+    scorer has queries of its own: both are refused.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> scorer, hidden = wm.TableScorer(100, 8, temperature=0.1), torch.randn(2, 8)
+    >>> torch.allclose(as_table(scorer)(hidden), scorer(hidden), atol=1e-5)
+    True
+    """
+    scorer = _scorer_of(source)
+    _check_scale(scorer, unit_hidden=unit_hidden)
+    biases = scorer.class_biases()
+    vectors = class_vectors_of(scorer)
+    table = TableScorer(scorer.num_classes, scorer.dimension, bias=biases is not None)
+    table.to(device=vectors.device, dtype=vectors.dtype)
+    _write(table, vectors / _temperature(scorer), biases)
+    return table
+
+
+def copy_class_vectors(
+    source: ScorerHead | Scorer, into: TableScorer, *, unit_hidden: bool = False
+) -> None:
+    """Load the vectors and biases of any scorer into a table, in place, keeping the scores.
+
+    Formula: v'_y = v_y · τ' / τ, b'_y = b_y: with similarity "dot" F'(x, y) = F(x, y) for every x,
+    whatever the two temperatures. Between two cosine tables of one temperature v' = v. From
+    cosine to dot the scores agree for x of length 1, which ``unit_hidden=True`` promises.
+
+    Shapes: both with V classes of dimension D.
+
+    Cost: O(V·D).
+
+    Reference: none.
+
+    Use when: starting one model from another; a table tied to an embedding stays tied. Avoid when:
+    the scores cannot be kept (dot to cosine loses the lengths of the vectors, two cosine tables
+    of different temperature, biases into a table without): all refused.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> old, new = wm.TableScorer(100, 8), wm.TableScorer(100, 8, bias=True, temperature=0.5)
+    >>> copy_class_vectors(old, new)
+    >>> hidden = torch.randn(2, 8)
+    >>> torch.allclose(old(hidden), new(hidden), atol=1e-5)
+    True
+    """
+    scorer = _scorer_of(source)
+    if (scorer.num_classes, scorer.dimension) != (into.num_classes, into.dimension):
+        raise ValueError(
+            f"source has {scorer.num_classes:,} classes of dimension {scorer.dimension:,}, but "
+            f"into has {into.num_classes:,} of dimension {into.dimension:,}"
+        )
+    biases = scorer.class_biases()
+    if biases is not None and into.bias is None and bool(biases.any()):
+        raise ValueError("source has biases but into was made with bias=False: they would be lost")
+    vectors = class_vectors_of(scorer)
+    if into.similarity == "cosine":
+        _check_same_cosine(scorer, into)
+    else:
+        _check_scale(scorer, unit_hidden=unit_hidden)
+        vectors = vectors * (into.temperature / _temperature(scorer))
+    _write(into, vectors, biases)
+
+
+@torch.no_grad()
+def _write(table: TableScorer, vectors: Tensor, biases: Tensor | None) -> None:
+    table.weight.copy_(vectors)
+    if table.bias is not None:
+        table.bias.zero_() if biases is None else table.bias.copy_(biases)
+
+
+def _check_scale(scorer: Scorer, *, unit_hidden: bool) -> None:
+    """Refuse a scorer whose queries are not hidden / τ: no plain table has its scores."""
+    if type(scorer).queries not in (Scorer.queries, TableScorer.queries):
+        raise ValueError(
+            f"source is a {type(scorer).__name__} with queries of its own: no table has its "
+            "scores; take class_vectors_of(source) and multiply with source.queries(hidden)"
+        )
+    if isinstance(scorer, TableScorer) and scorer.similarity == "cosine" and not unit_hidden:
+        raise ValueError(
+            "source has similarity 'cosine': a plain table has its scores only for hidden states "
+            "of length 1; scale them and pass unit_hidden=True"
+        )
+
+
+def _check_same_cosine(scorer: Scorer, into: TableScorer) -> None:
+    if not isinstance(scorer, TableScorer) or scorer.similarity != "cosine":
+        raise ValueError(
+            "into has similarity 'cosine' but source has not: the lengths of its vectors would be "
+            "lost"
+        )
+    if scorer.temperature != into.temperature:
+        raise ValueError(
+            f"source and into must have the same temperature where the similarity is cosine, got "
+            f"{scorer.temperature:g} and {into.temperature:g}"
+        )
+
+
+def _temperature(scorer: Scorer) -> float:
+    return scorer.temperature if isinstance(scorer, TableScorer) else 1.0
+
+
+def _scorer_of(source: ScorerHead | Scorer) -> Scorer:
+    if isinstance(source, ScorerHead):
+        return source.scorer
+    if isinstance(source, Scorer):
+        return source
+    raise ValueError(
+        f"source must be a scorer or a head with one, got {type(source).__name__}: its classes "
+        "have no vectors"
+    )
+
+
+def _ignore_index(head: ScorerHead) -> int:
+    return int(getattr(head, "ignore_index", -100))
