@@ -1,0 +1,161 @@
+"""Losses with a sparse derivative: forward by chunks of rows, backward by the support alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Scores of so many rows at once that they take 32 MB in float32, at least one row.
+_CHUNK_SCORES = 2**23
+# Wider supports than this are found again in backward instead of kept: with all scores equal the
+# support is the whole catalogue, and keeping it would be the [B, V] that is to be avoided.
+_KEPT_SUPPORT = 1024
+
+
+class Support(NamedTuple):
+    """The classes of each row that may have probability, best first, each [B, K]."""
+
+    ids: Tensor
+    scores: Tensor
+    log_prob: Tensor
+
+
+class RowLosses(NamedTuple):
+    """Losses [B] and their derivatives by the scores of support [B, K] and targets [B, T]."""
+
+    losses: Tensor
+    by_support: Tensor
+    by_targets: Tensor
+
+
+class Targets(NamedTuple):
+    """Targets, their scores and their shares of the label, each [B, T]."""
+
+    ids: Tensor
+    scores: Tensor
+    shares: Tensor
+
+
+class SparseRule(Protocol):
+    """What tells one sparse loss from another."""
+
+    def support(self, scores: Tensor) -> Support:
+        """Return the support of each row of scores [B, V]."""
+
+    def row_losses(self, support: Support, targets: Targets) -> RowLosses:
+        """Return losses and derivatives from the scores of support and targets."""
+
+
+class _Derivative(NamedTuple):
+    """Derivative of the losses of some rows by scores, [B, K + T]; a class may stand twice."""
+
+    ids: Tensor
+    values: Tensor
+
+    def matrix(self, num_classes: int) -> Tensor:
+        rows = torch.arange(len(self.ids), device=self.ids.device)
+        places = torch.stack([rows[:, None].expand_as(self.ids).flatten(), self.ids.flatten()])
+        size = (len(self.ids), num_classes)
+        return torch.sparse_coo_tensor(places, self.values.flatten(), size, check_invariants=False)
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Return half precision as float32, anything else as it is."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def row_chunks(rows: int, num_classes: int) -> Iterator[slice]:
+    """Yield slices of rows whose scores against all classes may stand at once."""
+    size = max(1, _CHUNK_SCORES // num_classes)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def _chunk(
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    targets: Tensor,
+    shares: Tensor,
+    rule: SparseRule,
+) -> tuple[Tensor, _Derivative]:
+    scores = queries @ vectors.T
+    if biases is not None:
+        scores += biases
+    support = rule.support(scores)
+    found = rule.row_losses(support, Targets(targets, scores.gather(1, targets), shares))
+    ids = torch.cat([support.ids, targets], dim=1)
+    return found.losses, _Derivative(ids, torch.cat([found.by_support, found.by_targets], dim=1))
+
+
+class _SparseLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        vectors: Tensor,
+        biases: Tensor | None,
+        targets: Tensor,
+        shares: Tensor,
+        rule: SparseRule,
+    ) -> Tensor:
+        wide_queries, wide_vectors = wide(queries), wide(vectors)
+        losses = wide_queries.new_empty(len(queries))
+        kept: list[Tensor | None] = []
+        for rows in row_chunks(len(queries), len(vectors)):
+            losses[rows], derivative = _chunk(
+                wide_queries[rows], wide_vectors, biases, targets[rows], shares[rows], rule
+            )
+            narrow = derivative.ids.shape[1] - targets.shape[1] <= _KEPT_SUPPORT
+            kept += derivative if narrow else (None, None)
+        ctx.save_for_backward(queries, vectors, biases, targets, shares, *kept)
+        ctx.rule = rule
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        queries, vectors, biases, targets, shares, *kept = ctx.saved_tensors
+        _, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
+        wide_queries, wide_vectors = wide(queries), wide(vectors)
+        grad_queries = torch.empty_like(wide_queries)
+        grad_vectors = torch.zeros_like(wide_vectors) if needs_vectors else None
+        grad_biases = torch.zeros_like(wide(biases)) if needs_biases else None
+        for index, rows in enumerate(row_chunks(len(queries), len(vectors))):
+            ids, values = kept[2 * index : 2 * index + 2]
+            if ids is None:
+                _, (ids, values) = _chunk(
+                    wide_queries[rows], wide_vectors, biases, targets[rows], shares[rows], ctx.rule
+                )
+            derivative = _Derivative(ids, values * grad[rows, None])
+            matrix = derivative.matrix(len(vectors))
+            grad_queries[rows] = torch.sparse.mm(matrix, wide_vectors)
+            if grad_vectors is not None:
+                grad_vectors.addmm_(matrix.t(), wide_queries[rows])
+            if grad_biases is not None:
+                grad_biases.index_add_(0, ids.flatten(), derivative.values.flatten())
+        return (
+            grad_queries.to(queries.dtype),
+            None if grad_vectors is None else grad_vectors.to(vectors.dtype),
+            None if grad_biases is None else grad_biases.to(biases.dtype),
+            None,
+            None,
+            None,
+        )
+
+
+def sparse_loss(
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    targets: Tensor,
+    shares: Tensor,
+    rule: SparseRule,
+) -> Tensor:
+    """Return the loss [B] of each row under the rule, for targets and shares [B, T]."""
+    arguments = (queries, vectors, biases, targets, shares, rule)
+    losses: Tensor = _SparseLoss.apply(*arguments)  # type: ignore[no-untyped-call]
+    return losses

@@ -1,0 +1,139 @@
+"""Class vectors whose dimension follows the class's frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding as look_up
+
+from widemax.scoring.base import Scorer
+from widemax.validation import check_hidden, check_num_classes
+
+
+class _Block(NamedTuple):
+    """Classes start..stop and the columns of the hidden state that score them."""
+
+    start: int
+    stop: int
+    columns: slice
+    weight: Tensor
+
+
+class DifferentiatedScorer(Scorer):
+    """Classes in frequency blocks, each scored by a slice of the hidden state of its own size.
+
+    Formula: F(x, y) = x_k · v_y + b_y for class y of block k, where x = [x_A; x_B; …] and x_k has
+    dimension d_k. One block is ``TableScorer``.
+
+    Shapes: ``blocks`` lists (classes, dimension) in the order of the class ids; the classes sum
+    to V, the dimensions to D. See ``Scorer``.
+
+    Cost: Σ_k V_k·d_k parameters. All classes: O(B·Σ_k V_k·d_k) time, through the scorer itself;
+    heads that work tile by tile take the zero-padded [V, D] vectors and pay O(B·V·D). Given
+    classes cost O(d_k) each. With ``sparse=True`` gradients hold only the rows of the given ids.
+
+    Reference: Chen, Grangier & Auli 2015.
+
+    Use when: frequent classes deserve more dimensions than rare ones, and parameters count.
+    Avoid when: rare classes matter most; or time alone counts (``AdaptiveHead``).
+
+    >>> _ = torch.manual_seed(0)
+    >>> scorer = DifferentiatedScorer(1000, [(100, 48), (900, 16)])
+    >>> scorer(torch.randn(8, 64)).shape, sum(p.numel() for p in scorer.parameters())
+    (torch.Size([8, 1000]), 19200)
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        blocks: Sequence[tuple[int, int]],
+        *,
+        bias: bool = False,
+        sparse: bool = False,
+    ) -> None:
+        check_num_classes(num_classes)
+        sizes = [size for size, _ in blocks]
+        dimensions = [dimension for _, dimension in blocks]
+        for size, dimension in blocks:
+            if size < 1 or dimension < 1:
+                raise ValueError(
+                    f"blocks must hold (classes, dimension) of at least 1, got {(size, dimension)}"
+                )
+        if sum(sizes) != num_classes:
+            raise ValueError(
+                f"blocks must hold num_classes = {num_classes:,} classes in all, got {sum(sizes):,}"
+            )
+        super().__init__()
+        self.num_classes = num_classes
+        self.dimension = sum(dimensions)
+        self.sparse = sparse
+        self.weights = nn.ParameterList(torch.empty(block) for block in blocks)
+        for weight in self.weights:
+            # Scores start at one size in every block, whatever its dimension is.
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+        self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
+
+    def _blocks(self) -> Iterator[_Block]:
+        start = column = 0
+        for weight in self.weights:
+            size, dimension = weight.shape
+            yield _Block(start, start + size, slice(column, column + dimension), weight)
+            start, column = start + size, column + dimension
+
+    def class_vectors(self, ids: Tensor | None = None) -> Tensor:
+        """Return the vectors with zeros outside their slice, [*ids.shape, D] or [V, D]."""
+        if ids is None:
+            padded: Tensor = torch.block_diag(*self.weights)  # type: ignore[no-untyped-call]
+            return padded
+        vectors: Tensor = self.weights[0].new_zeros(*ids.shape, self.dimension)
+        for block in self._blocks():
+            inside = (ids >= block.start) & (ids < block.stop)
+            vectors[..., block.columns][inside] = self._rows(block, ids[inside])
+        return vectors
+
+    def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
+        """Return the biases of the given classes, or of all."""
+        return self.bias if self.bias is None or ids is None else self.bias[ids]
+
+    def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return F(x, y) for the given classes, or for all, slice by slice."""
+        check_hidden(hidden, self.dimension)
+        if ids is None:
+            scores = torch.cat([hidden[:, b.columns] @ b.weight.T for b in self._blocks()], dim=1)
+        elif ids.dim() == 1:
+            scores = self._shared_scores(hidden, ids)
+        else:
+            scores = self._pair_scores(hidden, ids)
+        biases = self.class_biases(ids)
+        return scores if biases is None else scores + biases
+
+    def _shared_scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        parts, places = [], []
+        for block in self._blocks():
+            place = ((ids >= block.start) & (ids < block.stop)).nonzero()[:, 0]
+            parts.append(hidden[:, block.columns] @ self._rows(block, ids[place]).T)
+            places.append(place)
+        # The parts stand block by block: back into the order of the ids.
+        return torch.cat(parts, dim=1)[:, torch.cat(places).argsort()]
+
+    def _pair_scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        parts, places = [], []
+        width = max(1, ids.shape[1])
+        for block in self._blocks():
+            place = ((ids >= block.start) & (ids < block.stop)).flatten().nonzero()[:, 0]
+            vectors = self._rows(block, ids.flatten()[place])
+            queries = hidden[place.div(width, rounding_mode="floor"), block.columns]
+            parts.append((queries * vectors).sum(-1))
+            places.append(place)
+        return torch.cat(parts)[torch.cat(places).argsort()].view(ids.shape)
+
+    def _rows(self, block: _Block, ids: Tensor) -> Tensor:
+        return look_up(ids - block.start, block.weight, sparse=self.sparse)
+
+    def extra_repr(self) -> str:
+        """Return what ``print(scorer)`` shows."""
+        blocks = [tuple(weight.shape) for weight in self.weights]
+        return f"num_classes={self.num_classes}, blocks={blocks}, bias={self.bias is not None}"
