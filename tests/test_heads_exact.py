@@ -171,3 +171,61 @@ def test_a_frozen_table_gets_no_gradient():
     FullHead(scorer)(hidden, targets).sum().backward()
     assert scorer.weight.grad is None
     assert hidden.grad is not None
+
+
+@pytest.mark.parametrize("ignored", [True, False], ids=["all ignored", "no rows"])
+def test_a_batch_without_examples_has_gradient_zero(ignored):
+    """The gradient of the table starts as memory of whatever was there before."""
+    scorer, hidden, targets = make(num_classes=400, bias=True)
+    for shape in ((400, 8), (400,)):
+        scratch = [torch.full(shape, 7e33, dtype=torch.float64) for _ in range(8)]
+        del scratch
+    if ignored:
+        losses = FullHead(scorer)(hidden, torch.full_like(targets, -100))
+    else:
+        losses = FullHead(scorer)(hidden[:0], targets[:0])
+    losses.sum().backward()
+    assert scorer.weight.grad.eq(0).all()
+    assert scorer.bias.grad.eq(0).all()
+
+
+@pytest.mark.usefixtures("tiles")
+def test_classes_ruled_out_by_their_bias_may_fill_a_tile():
+    scorer, hidden, targets = make(bias=True)
+    with torch.no_grad():
+        scorer.bias[10:40] = -torch.inf
+    targets = targets % 10
+    head = FullHead(scorer)
+    losses = head(hidden, targets)
+    plain = F.cross_entropy(scorer(hidden), targets, reduction="none")
+    assert_same(
+        [losses, *gradients(losses, scorer, hidden)], [plain, *gradients(plain, scorer, hidden)]
+    )
+    assert head.log_prob(hidden)[:, 10:40].isneginf().all()
+
+
+def test_autocast_leaves_the_sums_in_float32():
+    """With log Z rounded to bfloat16 the gradients of all classes no longer cancel."""
+    scorer, hidden, targets = make(dtype=torch.float32, bias=True, num_classes=2000)
+    head = FullHead(scorer)
+    plain = head(hidden, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = head(hidden, targets)
+        of_all, best = head.log_prob(hidden), head.topk(hidden, 5)
+        found = gradients(losses, scorer, hidden)  # backward inside autocast too
+    assert_same([losses, *found], [plain, *gradients(plain, scorer, hidden)], tolerance=1e-6)
+    torch.testing.assert_close(of_all.exp().sum(-1), torch.ones(10))
+    torch.testing.assert_close(best.scores, head.topk(hidden, 5).scores)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_log_prob_of_a_half_precision_model_sums_to_1(dtype):
+    scorer, hidden, targets = make(dtype=dtype, bias=True, num_classes=2000)
+    head = FullHead(scorer)
+    with torch.no_grad():
+        alone = head.log_prob(hidden)
+    for log_prob in (alone, head.log_prob(hidden)):
+        assert log_prob.dtype == torch.float32
+        torch.testing.assert_close(log_prob.exp().sum(-1), torch.ones(10), rtol=1e-4, atol=1e-4)
+    of_targets = head.log_prob(hidden, targets[:, None])[:, 0]
+    torch.testing.assert_close(of_targets, -head(hidden, targets), rtol=1e-5, atol=1e-5)

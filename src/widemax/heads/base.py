@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.heads.exact import linear_log_normalizer, linear_topk
+from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_topk
 from widemax.scoring import Scorer
 from widemax.validation import check_hidden, check_ids
 
@@ -97,8 +97,12 @@ class ScorerHead(Head):
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x), exactly normalised, of the given classes or of all."""
-        scores = self.scores(hidden, ids)
-        log_normalizer = self.log_normalizer(hidden)[:, None]
+        queries, vectors, biases = self._inner_product(hidden)
+        log_normalizer = linear_log_normalizer(queries, vectors, biases)[:, None]
+        if ids is not None:
+            ids = check_ids("ids", ids, self.num_classes)
+            vectors, biases = self.scorer.class_vectors(ids), self.scorer.class_biases(ids)
+        scores = linear_scores(queries, vectors, biases)
         if torch.is_grad_enabled():
             return scores - log_normalizer
         # The result may be [B, V]: without a graph to keep, do not stand it twice.

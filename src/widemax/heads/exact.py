@@ -7,6 +7,7 @@ biases [V] or None.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -57,10 +58,16 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
+def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
+    """Keep products in float32: with log Z rounded to bfloat16 no probabilities sum to 1."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
 def _log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
     result = queries.new_full((len(queries),), -torch.inf)
     for tile in _tiles(queries, vectors, biases):
-        largest = tile.scores.amax(-1, keepdim=True)
+        # Biases may rule out a whole tile: −inf less −inf would be NaN.
+        largest = tile.scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(result.dtype).min)
         tile_sum = tile.scores.sub_(largest).exp_().sum(-1).log_() + largest[:, 0]
         result[tile.rows] = torch.logaddexp(result[tile.rows], tile_sum)
     return result
@@ -102,26 +109,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
         wide_queries = _wide(queries)
         scaled_queries = wide_queries * grad[:, None]
         grad_queries = torch.zeros_like(wide_queries)
-        grad_vectors = wide_queries.new_empty(vectors.shape) if needs_vectors else None
-        grad_biases = wide_queries.new_empty(biases.shape) if needs_biases else None
-        for tile in _tiles(wide_queries, vectors, biases):
-            prob = tile.scores.sub_(log_normalizer[tile.rows, None]).exp_()
-            grad_queries[tile.rows].addmm_(prob, tile.vectors)
-            # The first block of rows overwrites what the memory happened to hold.
-            keep = 1 if tile.rows.start else 0
-            if grad_vectors is not None:
-                share = scaled_queries[tile.rows]
-                grad_vectors[tile.classes].addmm_(prob.T, share, beta=keep)
-            if grad_biases is not None:
-                grad_biases[tile.classes].addmv_(prob.T, grad[tile.rows], beta=keep)
+        # The first block of rows overwrites what the memory happens to hold, if there is a row.
+        empty = wide_queries.new_empty if len(queries) else wide_queries.new_zeros
+        grad_vectors = empty(vectors.shape) if needs_vectors else None
+        grad_biases = empty(biases.shape) if needs_biases else None
         labels = _Labels(targets, target_weights, ctx.smoothing)
-        labels.subtract_from_queries(grad_queries, vectors)
-        if grad_vectors is not None:
-            labels.subtract_from_vectors(grad_vectors, scaled_queries)
-            grad_vectors = grad_vectors.to(vectors.dtype)
-        if grad_biases is not None:
-            labels.subtract_from_biases(grad_biases, grad)
-            grad_biases = grad_biases.to(biases.dtype)
+        with _without_autocast(queries):
+            for tile in _tiles(wide_queries, vectors, biases):
+                prob = tile.scores.sub_(log_normalizer[tile.rows, None]).exp_()
+                grad_queries[tile.rows].addmm_(prob, tile.vectors)
+                keep = 1 if tile.rows.start else 0
+                if grad_vectors is not None:
+                    share = scaled_queries[tile.rows]
+                    grad_vectors[tile.classes].addmm_(prob.T, share, beta=keep)
+                if grad_biases is not None:
+                    grad_biases[tile.classes].addmv_(prob.T, grad[tile.rows], beta=keep)
+            labels.subtract_from_queries(grad_queries, vectors)
+            if grad_vectors is not None:
+                labels.subtract_from_vectors(grad_vectors, scaled_queries)
+                grad_vectors = grad_vectors.to(vectors.dtype)
+            if grad_biases is not None:
+                labels.subtract_from_biases(grad_biases, grad)
+                grad_biases = grad_biases.to(biases.dtype)
         grad_queries = (grad_queries * grad[:, None]).to(queries.dtype)
         return grad_queries, grad_vectors, grad_biases, None, None, None
 
@@ -169,8 +178,23 @@ def linear_cross_entropy(
     """
     weights = target_weights * (1 - label_smoothing)
     arguments = (queries, vectors, biases, targets, weights, label_smoothing)
-    losses: Tensor = _LinearCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
+    with _without_autocast(queries):
+        losses: Tensor = _LinearCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
     return losses
+
+
+def linear_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
+    """Return F(x, y) in at least float32, [B, S], for vectors [S, D] or one list a row [B, S, D].
+
+    The log normaliser is summed in float32: scores rounded to half precision would not match it.
+    """
+    with _without_autocast(queries):
+        queries, vectors = _wide(queries), _wide(vectors)
+        if vectors.dim() == 2:
+            scores = queries @ vectors.T
+        else:
+            scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
+    return scores if biases is None else scores + biases
 
 
 def linear_log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
@@ -193,14 +217,15 @@ def linear_topk(
     queries = _wide(queries)
     best_scores = queries.new_full((len(queries), k), -torch.inf)
     best_ids = torch.full((len(queries), k), ABSENT, device=queries.device)
-    for tile in _tiles(queries, vectors, biases, _TOPK_TILE_SCORES):
-        if exclude is not None:
-            _remove(tile.scores, exclude[tile.rows], tile.classes)
-        found = tile.scores.topk(min(k, tile.scores.shape[1]))
-        scores = torch.cat([best_scores[tile.rows], found.values], dim=1)
-        ids = torch.cat([best_ids[tile.rows], found.indices + tile.classes.start], dim=1)
-        best_scores[tile.rows], order = scores.topk(k)
-        best_ids[tile.rows] = ids.gather(1, order)
+    with _without_autocast(queries):
+        for tile in _tiles(queries, vectors, biases, _TOPK_TILE_SCORES):
+            if exclude is not None:
+                _remove(tile.scores, exclude[tile.rows], tile.classes)
+            found = tile.scores.topk(min(k, tile.scores.shape[1]))
+            scores = torch.cat([best_scores[tile.rows], found.values], dim=1)
+            ids = torch.cat([best_ids[tile.rows], found.indices + tile.classes.start], dim=1)
+            best_scores[tile.rows], order = scores.topk(k)
+            best_ids[tile.rows] = ids.gather(1, order)
     if bool(best_scores.isnan().any()):
         raise ValueError("scores hold NaN: check hidden and the class vectors")
     return TopK(ids=best_ids.masked_fill(best_scores == -torch.inf, ABSENT), scores=best_scores)
