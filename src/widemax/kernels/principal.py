@@ -1,0 +1,114 @@
+"""The direction in which each cloud of vectors is longest, and where its members lie along it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+# From the farthest member the direction is close to begin with; it only has to cut well.
+_POWER_STEPS = 4
+_SMALLEST = 1e-30
+
+
+@njit(cache=True)
+def principal_projection(
+    vectors: NDArray[np.float32],
+    members: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Return the place of each member along the principal direction of its cloud.
+
+    Formula: (x − mean)·d with d ∝ Cov⁴ (x_far − mean), four power steps from the member farthest
+    from the mean; 0 for a cloud of equal vectors.
+
+    Shapes: vectors [V, D]; members [M] of ids, cloud by cloud; starts and sizes [C] of the clouds
+    in it; [M] out.
+
+    Cost: O(M·D), eleven passes.
+
+    Reference: the power method; the cut across the longest direction is Boley's, 1998 (PDDP).
+
+    Use when: cutting many clouds at once on the CPU. Avoid when: the exact eigenvector is wanted.
+
+    >>> line = np.array([[0, 0], [3, 3], [1, 1]], dtype=np.float32)
+    >>> place = principal_projection(line, np.arange(3), np.array([0]), np.array([3]))
+    >>> np.argsort(place * np.sign(place[1])).tolist()
+    [0, 2, 1]
+    """
+    place = np.empty(len(members), np.float32)
+    for cloud in range(len(starts)):
+        own = members[starts[cloud] : starts[cloud] + sizes[cloud]]
+        mean = _mean(vectors, own)
+        direction = vectors[own[_farthest(vectors, own, mean)]] - mean
+        for _ in range(_POWER_STEPS):
+            direction = _power_step(vectors, own, mean, direction)
+        for i in range(len(own)):
+            place[starts[cloud] + i] = _dot(vectors[own[i]] - mean, direction)
+    return place
+
+
+@njit(cache=True)
+def _mean(vectors: NDArray[np.float32], own: NDArray[np.int64]) -> NDArray[np.float32]:
+    total = np.zeros(vectors.shape[1], np.float64)
+    for i in range(len(own)):
+        total += vectors[own[i]]
+    return (total / len(own)).astype(np.float32)
+
+
+@njit(cache=True)
+def _farthest(
+    vectors: NDArray[np.float32], own: NDArray[np.int64], mean: NDArray[np.float32]
+) -> int:
+    farthest = 0
+    largest = np.float32(-1)
+    for i in range(len(own)):
+        deviation = vectors[own[i]] - mean
+        distance = _dot(deviation, deviation)
+        if distance > largest:
+            largest = distance
+            farthest = i
+    return farthest
+
+
+@njit(cache=True)
+def _power_step(
+    vectors: NDArray[np.float32],
+    own: NDArray[np.int64],
+    mean: NDArray[np.float32],
+    direction: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    following = np.zeros(len(mean), np.float32)
+    for i in range(len(own)):
+        deviation = vectors[own[i]] - mean
+        following += _dot(deviation, direction) * deviation
+    following /= max(np.sqrt(_dot(following, following)), np.float32(_SMALLEST))
+    return following
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def _dot(left: NDArray[np.float32], right: NDArray[np.float32]) -> np.float32:
+    total = np.float32(0)
+    for j in range(len(left)):
+        total += left[j] * right[j]
+    return total
+
+
+def principal_projection_reference(
+    vectors: NDArray[np.float32],
+    members: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Return the same places by matrix products in float64."""
+    place = np.zeros(len(members))
+    for start, size in zip(starts, sizes, strict=True):
+        cloud = vectors[members[start : start + size]].astype(np.float64)
+        cloud -= cloud.mean(0)
+        direction = cloud[np.square(cloud).sum(1).argmax()]
+        for _ in range(_POWER_STEPS):
+            direction = cloud.T @ (cloud @ direction)
+            direction /= max(float(np.linalg.norm(direction)), _SMALLEST)
+        place[start : start + size] = cloud @ direction
+    return place.astype(np.float32)
