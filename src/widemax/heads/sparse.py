@@ -171,7 +171,8 @@ class _ProjectionHead(SparseHead):
         while True:
             values, ids = _best(scores, min(size, self.num_classes))
             # Scores out of reach change nothing; cut off, they cannot drown the sums of squares.
-            prob = self.project((values - values[:, :1].detach()).clamp(min=-self.reach))
+            # Twice the reach, for rounding must not lift the ones cut off above the threshold.
+            prob = self.project((values - values[:, :1].detach()).clamp(min=-2 * self.reach))
             if size >= self.num_classes or not bool((prob[:, -1] > 0).any()):
                 break
             size *= 4
