@@ -145,18 +145,21 @@ class AdaptiveHead(Head):
         """
         if not self.cutoffs:
             raise ValueError("cutoffs must not be empty: torch's module has at least one cluster")
+        # Nothing is allocated here: every parameter is replaced, with its size. Torch would round
+        # small dimensions down to 0, a head never does.
         module = nn.AdaptiveLogSoftmaxWithLoss(
             self.dimension,
             self.num_classes,
             self.cutoffs,
-            div_value=self.reduction,
+            div_value=1.0,
             head_bias=self.bias is not None,
+            device="meta",
         )
+        module.div_value = self.reduction
         module.head.weight = _copy(self.weight)
         if self.bias is not None:
             module.head.bias = _copy(self.bias)
         for tail, (projection, vectors) in zip(self._tails(), _layers(module), strict=True):
-            # Torch rounds small dimensions down to 0, a head never does: sizes go along.
             projection.weight, vectors.weight = _copy(tail.projection), _copy(tail.vectors)
             projection.out_features = vectors.in_features = len(tail.projection)
         return module
