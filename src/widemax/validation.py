@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -20,47 +22,72 @@ ABSENT = -1
 """Marks a missing entry in a padded row of ids: no class has this id."""
 
 
+def check_whole(name: str, value: SupportsIndex, least: int, most: int) -> int:
+    """Return ``value`` as an int if it is a whole number, Python's or NumPy's, in these limits."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be between {least:,} and {most:,}, got {number:,}")
+    return number
+
+
 def check_num_classes(num_classes: int, *, limit: int = MAX_CLASSES) -> int:
     """Return ``num_classes`` if it lies between 1 and ``limit``."""
-    if isinstance(num_classes, bool) or not isinstance(num_classes, int):
-        raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
-    if not 1 <= num_classes <= limit:
-        raise ValueError(f"num_classes must be between 1 and {limit:,}, got {num_classes:,}")
-    return num_classes
+    return check_whole("num_classes", num_classes, 1, limit)
 
 
 def check_num_samples(num_samples: int | None, *, rows: int = 1) -> int:
     """Return ``num_samples`` if that many candidates for each of ``rows`` rows can be drawn."""
     if num_samples is None:
         raise ValueError("num_samples must be given: this sampler draws as many as it is asked for")
-    if isinstance(num_samples, bool) or not isinstance(num_samples, int):
-        raise ValueError(f"num_samples must be a whole number, got {num_samples!r}")
-    limit = MAX_SAMPLES // max(rows, 1)
-    if not 1 <= num_samples <= limit:
-        raise ValueError(
-            f"num_samples must be between 1 and {limit:,} for {rows:,} rows, got {num_samples:,}"
-        )
-    return num_samples
+    name = "num_samples" if rows <= 1 else f"num_samples for each of {rows:,} rows"
+    return check_whole(name, num_samples, 1, MAX_SAMPLES // max(rows, 1))
 
 
 def check_positive(name: str, value: float) -> float:
     """Return ``value`` if it is a finite number above 0."""
-    if not (math.isfinite(value) and value > 0):
+    if not _is_number(value) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def check_not_negative(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number of at least 0."""
+    if not _is_number(value) or not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
     return float(value)
 
 
 def check_fraction(name: str, value: float) -> float:
     """Return ``value`` if 0 ≤ value < 1."""
-    if not 0 <= value < 1:
+    if not _is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
     return float(value)
 
 
-def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False) -> Tensor:
-    """Return ``ids`` as int64 if each names a class; with ``absent``, -1 may mark a gap."""
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__float__")
+
+
+def check_tensor(name: str, value: Tensor) -> Tensor:
+    """Return ``value`` if it is a tensor, and not the list or array it may be made from."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(value).__name__}")
+    return value
+
+
+def as_int64(name: str, ids: Tensor) -> Tensor:
+    """Return ``ids`` as int64 if it is a tensor of whole numbers."""
+    check_tensor(name, ids)
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"{name} must hold whole numbers, got dtype {ids.dtype}")
+    return ids.long()
+
+
+def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False) -> Tensor:
+    """Return ``ids`` as int64 if each names a class; with ``absent``, -1 may mark a gap."""
+    ids = as_int64(name, ids)
     if ids.numel():
         low, high = (int(bound) for bound in torch.aminmax(ids))
         worst = high if high >= num_classes else low
@@ -69,7 +96,7 @@ def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False)
                 f"{name} must lie between 0 and {num_classes - 1:,} (num_classes {num_classes:,}), "
                 f"got {worst:,}"
             )
-    return ids.long()
+    return ids
 
 
 def check_targets(targets: Tensor, num_classes: int, *, absent: bool = True) -> Tensor:
@@ -77,7 +104,7 @@ def check_targets(targets: Tensor, num_classes: int, *, absent: bool = True) -> 
 
     In [B, T], with ``absent``, -1 marks a missing positive of a row with fewer than T.
     """
-    if targets.dim() not in (1, 2):
+    if check_tensor("targets", targets).dim() not in (1, 2):
         raise ValueError(f"targets must have shape [B] or [B, T], got {list(targets.shape)}")
     if targets.dim() == 2 and not 1 <= targets.shape[1] <= num_classes:
         raise ValueError(
@@ -89,7 +116,7 @@ def check_targets(targets: Tensor, num_classes: int, *, absent: bool = True) -> 
 
 def check_hidden(hidden: Tensor, dimension: int, *, rows: int | None = None) -> Tensor:
     """Return ``hidden`` if it is a floating [B, ``dimension``] (and has ``rows`` rows)."""
-    if hidden.dim() != 2 or hidden.shape[1] != dimension:
+    if check_tensor("hidden", hidden).dim() != 2 or hidden.shape[1] != dimension:
         raise ValueError(
             f"hidden must have shape [B, {dimension}], got {list(hidden.shape)}; "
             "flatten leading dimensions first"

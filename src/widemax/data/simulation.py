@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from widemax.validation import MAX_SAMPLES, check_ids, check_num_classes
+from widemax.validation import (
+    MAX_SAMPLES,
+    check_ids,
+    check_num_classes,
+    check_tensor,
+    check_whole,
+)
 
 MAX_ENTRIES = 2**29
 """Most float64 numbers one table or one answer of a world may hold (4 GB)."""
@@ -67,12 +73,11 @@ class SimulatedWorld:
     ) -> SimulatedWorld:
         """Make a world; the same arguments give the same bits."""
         check_num_classes(num_classes, limit=MAX_ENTRIES)
-        _check_whole("dimension", dimension, MAX_ENTRIES // num_classes)
-        _check_whole("num_users", num_users, MAX_ENTRIES // dimension)
+        check_whole("dimension", dimension, 1, MAX_ENTRIES // num_classes)
+        check_whole("num_users", num_users, 1, MAX_ENTRIES // dimension)
         _check_between("exponent", exponent, MAX_EXPONENT)
         _check_between("sharpness", sharpness, MAX_SHARPNESS)
-        _check_whole("seed", seed, 2**63 - 1, least=0)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
         rank = torch.arange(1, num_classes + 1, dtype=torch.float64)
         return cls(
             log_popularity=torch.log_softmax(-exponent * rank.log(), dim=0),
@@ -131,7 +136,7 @@ class SimulatedWorld:
         self, num_interactions: int, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return uniformly drawn users and the class each one chose, two int64 [B]."""
-        _check_whole("num_interactions", num_interactions, MAX_SAMPLES)
+        check_whole("num_interactions", num_interactions, 1, MAX_SAMPLES)
         users = torch.randint(self.num_users, (num_interactions,), generator=generator)
         return users, self.sample(users, generator=generator)
 
@@ -166,7 +171,7 @@ class SimulatedWorld:
         return total / len(users)
 
     def _check_users(self, users: Tensor) -> Tensor:
-        if users.dim() != 1:
+        if check_tensor("users", users).dim() != 1:
             raise ValueError(f"users must have shape [B], got {list(users.shape)}")
         return check_ids("users", users, self.num_users)
 
@@ -265,11 +270,6 @@ def _checked_normalized(model: Tensor, first: int) -> Tensor:
 def _check_shape(model: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(model.shape) != shape:
         raise ValueError(f"model_log_prob must have shape {list(shape)}, got {list(model.shape)}")
-
-
-def _check_whole(name: str, value: int, limit: int, *, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
-        raise ValueError(f"{name} must be a whole number from {least} to {limit:,}, got {value!r}")
 
 
 def _check_between(name: str, value: float, limit: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -14,7 +15,12 @@ Counts = Tensor | NDArray[Any] | Sequence[float]
 
 def check_counts(counts: Counts, num_classes: int) -> NDArray[Any]:
     """Return ``counts`` as an array if it holds one finite count ≥ 0 per class, not all 0."""
-    array = counts.detach().cpu().numpy() if isinstance(counts, Tensor) else np.asarray(counts)
+    if isinstance(counts, Tensor):
+        # NumPy has no bfloat16.
+        counts = counts.float() if counts.dtype == torch.bfloat16 else counts
+        array = counts.detach().cpu().numpy()
+    else:
+        array = np.asarray(counts)
     if array.dtype.kind not in "iuf":
         raise ValueError(f"counts must hold numbers, got dtype {array.dtype}")
     if array.shape != (num_classes,):

@@ -42,7 +42,7 @@ class LearnedUnigramSampler(DrawnSampler):
         super().__init__(
             num_classes, unique=unique, per_example=per_example, limit=MAX_TABLE_CLASSES
         )
-        self._depth = (num_classes - 1).bit_length()
+        self._depth = (self.num_classes - 1).bit_length()
         tree = torch.zeros(2 << self._depth, dtype=torch.int64)
         tree[self._first_leaf : self._first_leaf + num_classes] = 1
         for level in reversed(range(self._depth)):

@@ -170,6 +170,9 @@ def _is_per_example(sampler: Sampler) -> bool:
 
 
 def _check_samplers(samplers: Sequence[Sampler], weights: Sequence[float]) -> None:
+    for k, sampler in enumerate(samplers):
+        if not isinstance(sampler, Sampler):
+            raise ValueError(f"samplers[{k}] must be a Sampler, got {type(sampler).__name__}")
     if not samplers or len(samplers) != len(weights):
         raise ValueError(
             f"weights must hold one number per sampler, got {len(weights)} for {len(samplers)}"

@@ -14,7 +14,16 @@ from widemax.candidates import Candidates
 from widemax.kernels.partition import partition_starts
 from widemax.sampling.all_classes import check_takes_all, listed_once
 from widemax.sampling.base import Sampler
-from widemax.validation import ABSENT, MAX_TABLE_CLASSES, check_ids, check_targets
+from widemax.validation import (
+    ABSENT,
+    MAX_CLASSES,
+    MAX_TABLE_CLASSES,
+    check_ids,
+    check_num_classes,
+    check_targets,
+    check_tensor,
+    check_whole,
+)
 
 
 class PartitionSampler(Sampler):
@@ -54,16 +63,12 @@ class PartitionSampler(Sampler):
     @classmethod
     def from_targets(cls, targets: Tensor, num_classes: int, *, max_classes: int) -> Self:
         """Cut a 1-D corpus into consecutive ranges of at most ``max_classes`` distinct targets."""
-        if targets.dim() != 1 or not len(targets):
+        if check_tensor("targets", targets).dim() != 1 or not len(targets):
             raise ValueError(
                 f"targets must be 1-D with at least one entry, got shape {list(targets.shape)}"
             )
-        if isinstance(max_classes, bool) or not isinstance(max_classes, int) or max_classes < 1:
-            raise ValueError(f"max_classes must be a whole number above 0, got {max_classes!r}")
-        if num_classes > MAX_TABLE_CLASSES:
-            raise ValueError(
-                f"num_classes must be at most {MAX_TABLE_CLASSES:,}, got {num_classes:,}"
-            )
+        num_classes = check_num_classes(num_classes, limit=MAX_TABLE_CLASSES)
+        max_classes = check_whole("max_classes", max_classes, 1, MAX_CLASSES)
         corpus = check_ids("targets", targets, num_classes).cpu().numpy()
         starts = partition_starts(corpus, num_classes, max_classes).tolist()
         ranges = tuple(zip(starts, [*starts[1:], len(corpus)], strict=True))
@@ -84,9 +89,7 @@ class PartitionSampler(Sampler):
 
     def select(self, part: int) -> None:
         """Make ``part`` the current one."""
-        if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part < self.num_parts:
-            raise ValueError(f"part must be between 0 and {self.num_parts - 1:,}, got {part!r}")
-        self.part.fill_(part)
+        self.part.fill_(check_whole("part", part, 0, self.num_parts - 1))
 
     def available(self, targets: Tensor) -> int:
         """Return the number of classes of the selected part."""
@@ -122,7 +125,7 @@ class PartitionSampler(Sampler):
 
 
 def _distinct_ids(index: int, ids: Tensor, num_classes: int) -> Tensor:
-    if ids.dim() != 1 or not len(ids):
+    if check_tensor(f"parts[{index}]", ids).dim() != 1 or not len(ids):
         raise ValueError(
             f"parts[{index}] must be 1-D with at least one id, got shape {list(ids.shape)}"
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from widemax.sampling.in_batch import Frequency, InBatchSampler
-from widemax.validation import ABSENT, MAX_SAMPLES
+from widemax.validation import ABSENT, MAX_SAMPLES, check_whole
 
 
 class QueueSampler(InBatchSampler):
@@ -42,12 +42,8 @@ class QueueSampler(InBatchSampler):
 
     def __init__(self, num_classes: int, frequency: Frequency, *, capacity: int) -> None:
         super().__init__(num_classes, frequency)
-        if isinstance(capacity, bool) or not isinstance(capacity, int):
-            raise ValueError(f"capacity must be a whole number, got {capacity!r}")
-        if not 1 <= capacity <= MAX_SAMPLES:
-            raise ValueError(f"capacity must be between 1 and {MAX_SAMPLES:,}, got {capacity:,}")
-        self.capacity = capacity
-        self.register_buffer("queue", torch.full((capacity,), ABSENT))
+        self.capacity = check_whole("capacity", capacity, 1, MAX_SAMPLES)
+        self.register_buffer("queue", torch.full((self.capacity,), ABSENT))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
 

@@ -14,6 +14,7 @@ from widemax.validation import (
     check_ids,
     check_num_classes,
     check_positive,
+    check_whole,
 )
 
 _PRIME = 2**31 - 1
@@ -76,7 +77,7 @@ class StreamingFrequency(KeepsPrecision):
         self.num_buckets = num_buckets if self._hashed else num_classes
         self.num_hashes = num_hashes if self._hashed else 1
         size = self.num_buckets * self.num_hashes
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
         coefficients = torch.randint(1, _PRIME, (3, self.num_hashes, 1), generator=generator)
         self.register_buffer("_coefficients", coefficients)
         self.register_buffer("last_seen", torch.zeros(size, dtype=torch.int64))
@@ -130,8 +131,7 @@ class StreamingFrequency(KeepsPrecision):
 
 def _check_size(num_buckets: int, num_hashes: int) -> None:
     for name, value in (("num_buckets", num_buckets), ("num_hashes", num_hashes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+        check_whole(name, value, 1, MAX_TABLE_CLASSES)
     if num_buckets * num_hashes > MAX_TABLE_CLASSES:
         raise ValueError(
             f"num_buckets · num_hashes must be at most {MAX_TABLE_CLASSES:,}, "

@@ -12,6 +12,7 @@ from torch import Tensor
 from widemax.kernels import alias as kernel
 from widemax.sampling.base import DrawnSampler
 from widemax.sampling.counts import Counts, check_counts
+from widemax.validation import check_not_negative, check_whole
 
 _MAX_ALIAS_CLASSES = 2**31 - 1
 
@@ -59,13 +60,10 @@ class UnigramSampler(DrawnSampler):
         super().__init__(
             num_classes, unique=unique, per_example=per_example, limit=_MAX_ALIAS_CLASSES
         )
-        if not (math.isfinite(distortion) and distortion >= 0):
-            raise ValueError(
-                f"distortion must be a finite number of at least 0, got {distortion!r}"
-            )
-        _check_whole("num_reserved_ids", num_reserved_ids, 0, num_classes - 1)
-        _check_whole("num_shards", num_shards, 1, num_classes)
-        _check_whole("shard", shard, 0, num_shards - 1)
+        check_not_negative("distortion", distortion)
+        check_whole("num_reserved_ids", num_reserved_ids, 0, num_classes - 1)
+        check_whole("num_shards", num_shards, 1, num_classes)
+        check_whole("shard", shard, 0, num_shards - 1)
         weights = _weights(check_counts(counts, num_classes), distortion)
         _exclude(weights, num_reserved_ids, num_shards, shard)
         scaled = kernel.scaled_weights(weights)
@@ -138,11 +136,4 @@ def _exclude(weights: NDArray[np.float64], num_reserved: int, num_shards: int, s
         raise ValueError(
             f"counts leaves no class to draw: num_reserved_ids = {num_reserved:,} and shard = "
             f"{shard:,} of num_shards = {num_shards:,} exclude every class with a count above 0"
-        )
-
-
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(
-            f"{name} must be a whole number between {least:,} and {most:,}, got {value!r}"
         )
