@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
+from tests import head_cases_sampled
 from widemax.contracts.head import check_head
 from widemax.heads import FullHead, SampledHead
 from widemax.heads.importance import ImportanceHead
-from widemax.objectives import effective_sample_size, importance_sampling
+from widemax.objectives import importance_sampling
 from widemax.sampling import (
     AllClassesSampler,
     InBatchSampler,
@@ -50,6 +51,13 @@ def test_contract(name, effective_size):
         effective_size=effective_size,
     )
     check_head(head, dimension=D)
+
+
+@pytest.mark.parametrize("name", head_cases_sampled.HEADS)
+def test_contract_of_every_combination(name):
+    make, gradients = head_cases_sampled.HEADS[name]
+    torch.manual_seed(0)
+    check_head(make(), dimension=head_cases_sampled.DIMENSION, gradients=gradients)
 
 
 def test_without_control_it_is_the_sampled_head():
@@ -267,8 +275,8 @@ def test_samplers_that_do_not_draw_independently_are_refused():
         ({"num_samples": 0}, "num_samples"),
         ({"num_samples": 3590707793247644003}, "num_samples"),
         ({"num_samples": None}, "num_samples"),
-        ({"num_samples": 10, "max_samples": 9}, "max_samples must be at least"),
-        ({"num_samples": 10, "max_samples": 2**62}, "num_samples must be between"),
+        ({"num_samples": 10, "max_samples": 9}, "max_samples"),
+        ({"num_samples": 10, "max_samples": 2**62}, "max_samples"),
         ({"num_samples": 10, "effective_size": 0}, "effective_size"),
         ({"num_samples": 10, "effective_size": math.nan}, "effective_size"),
         ({"num_samples": 10, "effective_size": 21, "max_samples": 20}, "effective_size must be at"),
@@ -297,4 +305,3 @@ def test_large_scores_and_half_precision_stay_finite():
     losses = half(torch.randn(3, D).bfloat16(), torch.arange(3))
     assert losses.dtype == torch.float32
     assert losses.isfinite().all()
-    assert effective_sample_size(torch.zeros(1, 4), torch.zeros(4)).item() == 4

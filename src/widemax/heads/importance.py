@@ -15,7 +15,7 @@ from widemax.heads.batch import Batch, finish_losses, read_batch
 from widemax.objectives import effective_sample_size, importance_sampling
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.validation import check_num_samples, check_positive
+from widemax.validation import MAX_SAMPLES, check_num_samples, check_positive
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_BLOCKS = 64
@@ -244,16 +244,15 @@ def _check_max_samples(
     max_samples: int | None, num_samples: int, effective_size: float | None
 ) -> int:
     if max_samples is None:
-        max_samples = _MAX_BLOCKS * num_samples
-    if check_num_samples(max_samples) < num_samples:
+        max_samples = min(_MAX_BLOCKS * num_samples, MAX_SAMPLES)
+    if not isinstance(max_samples, int) or not num_samples <= max_samples <= MAX_SAMPLES:
         raise ValueError(
-            f"max_samples must be at least num_samples = {num_samples:,}, got {max_samples:,}"
+            f"max_samples must be a whole number from num_samples = {num_samples:,} to "
+            f"{MAX_SAMPLES:,}, got {max_samples!r}"
         )
-    if (
-        effective_size is not None
-        and check_positive("effective_size", effective_size) > max_samples
-    ):
+    size = 1.0 if effective_size is None else check_positive("effective_size", effective_size)
+    if size > max_samples:
         raise ValueError(
-            f"effective_size must be at most max_samples = {max_samples:,}, got {effective_size:,}"
+            f"effective_size must be at most max_samples = {max_samples:,}, got {size:,}"
         )
     return max_samples
