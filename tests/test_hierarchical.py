@@ -8,7 +8,9 @@ import torch
 from tests.head_cases_hierarchical import DIMENSION, HEADS, NUM_CLASSES, TREES, make_head
 from widemax.contracts.head import check_head
 from widemax.heads.hierarchical import HierarchicalHead
+from widemax.heads.pair_product import pair_product
 from widemax.heads.tree import Tree
+from widemax.kernels.tree import best_first
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -109,8 +111,6 @@ def test_best_first_search_is_the_sort_of_all_probabilities(name, k):
 
 
 def test_search_opens_few_nodes_when_the_model_is_sure():
-    from widemax.kernels.tree import best_first
-
     tree = Tree.balanced(4096)
     head = make_head(tree, dimension=16)
     hidden = 4 * hidden_of(8, 16)
@@ -267,6 +267,39 @@ def test_half_precision_sums_in_float32(dtype):
     assert head.sample(hidden, 2).shape == (4, 2)
 
 
+def test_autocast_leaves_the_sums_in_float32():
+    head = make_head(TREES["huffman"](), bias=True)
+    hidden, ids = hidden_of(4).float(), torch.tensor([3, 39])
+    calls = [
+        lambda: head(hidden, torch.tensor([0, 1, 2, 39])),
+        lambda: head.log_prob(hidden),
+        lambda: head.log_prob(hidden, ids),
+        lambda: head.log_prob(hidden, ids.expand(4, 2)),
+        lambda: head.topk(hidden, 3).scores,
+    ]
+    for call in calls:
+        expected = call()
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(call(), expected)
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 50])
+def test_products_of_pairs(pairs, monkeypatch):
+    monkeypatch.setattr("widemax.heads.pair_product._BLOCK_NUMBERS", 40)
+    generator = torch.Generator().manual_seed(0)
+    left, right = (
+        torch.randn(rows, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+        for rows in (7, 5)
+    )
+    rows = torch.randint(7, (pairs,), generator=generator).sort().values
+    columns = torch.randint(5, (pairs,), generator=generator)
+    expected = (left[rows] * right[columns]).sum(-1)
+    torch.testing.assert_close(pair_product(left, right, rows, columns), expected)
+    assert torch.autograd.gradcheck(
+        lambda *tables: pair_product(*tables, rows, columns), (left, right)
+    )
+
+
 def test_far_logits_give_finite_losses_and_gradients():
     head = make_head(TREES["huffman"]()).double()
     hidden = (1e4 * hidden_of(4)).requires_grad_()
@@ -341,7 +374,9 @@ def test_learns_conditional_probabilities():
         (lambda head, x: head.sample(x * torch.nan, 2), "NaN"),
         (lambda head, x: head.sample(x, 0), "num_samples"),
         (lambda head, x: head.sample(x, 3590707793247644003), "num_samples"),
+        (lambda head, x: head.topk(x, 2.0), "k must"),
         (lambda head, x: HierarchicalHead(0, head.tree), "dimension"),
+        (lambda head, x: HierarchicalHead(4, [0, 1]), "tree"),
     ],
 )
 def test_faults(call, named):

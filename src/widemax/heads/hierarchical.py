@@ -13,7 +13,9 @@ from widemax.heads.base import Head
 from widemax.heads.batch import Batch, finish_losses, read_batch
 from widemax.heads.tree import Tree
 from widemax.heads.tree_model import TreeModel, by_rows
-from widemax.validation import check_hidden, check_ids, check_num_samples
+from widemax.validation import check_hidden, check_ids, check_num_samples, check_whole
+
+_MAX_DIMENSION = 2**24
 
 
 class HierarchicalHead(Head):
@@ -57,8 +59,9 @@ class HierarchicalHead(Head):
         sparse: bool = False,
         ignore_index: int = -100,
     ) -> None:
-        if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
-            raise ValueError(f"dimension must be a whole number above 0, got {dimension!r}")
+        dimension = check_whole("dimension", dimension, 1, _MAX_DIMENSION)
+        if not isinstance(tree, Tree):
+            raise ValueError(f"tree must be a Tree, got {type(tree).__name__}: see Tree.huffman")
         super().__init__()
         self.num_classes = tree.num_classes
         self.dimension = dimension
@@ -102,15 +105,14 @@ class HierarchicalHead(Head):
             return self._model.shared_log_prob(hidden, ids)
         if ids.dim() != 2 or len(ids) != len(hidden):
             raise ValueError(f"ids must be [S] or [{len(hidden)}, S], got {list(ids.shape)}")
-        numbers = ids.shape[1] * len(self.tree.level_sizes) * self.dimension
+        numbers = 8 * ids.shape[1] * len(self.tree.level_sizes)
         return by_rows(self._model.path_log_prob, numbers, hidden, ids)
 
     @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
         check_hidden(hidden, self.dimension)
-        if not 1 <= k <= self.num_classes:
-            raise ValueError(f"k must be between 1 and {self.num_classes:,} (classes), got {k:,}")
+        k = check_whole("k", k, 1, self.num_classes)
         if exclude is None:
             exclude = torch.empty((len(hidden), 0), dtype=torch.int64, device=hidden.device)
         if exclude.dim() != 2 or len(exclude) != len(hidden):
@@ -130,7 +132,7 @@ class HierarchicalHead(Head):
     ) -> Tensor:
         """Return classes drawn from P(y | x), with replacement, [B, ``num_samples``]."""
         check_hidden(hidden, self.dimension)
-        check_num_samples(num_samples, rows=len(hidden))
+        num_samples = check_num_samples(num_samples, rows=len(hidden))
         return self._model.sample(hidden, num_samples, generator)
 
     def _losses(self, batch: Batch) -> Tensor:
@@ -166,8 +168,10 @@ class HierarchicalHead(Head):
     ) -> None:
         """Take over the tree of the state, too: the weights belong to its nodes."""
         children = state_dict.get(prefix + "tree_children")
+        tree = self.tree
         if isinstance(children, Tensor) and children.shape == self.tree_children.shape:
-            # The buffer is replaced, never written to: another head may share the tree.
-            self.tree = Tree(children).to(self.tree_children.device)
-            self.tree_children = self.tree.children
+            tree = Tree(children)
+            # The buffer is replaced before it is written to: another head may share the old tree.
+            self.tree_children = tree.children.to(self.tree_children.device)
         super()._load_from_state_dict(state_dict, prefix, *rest, **options)
+        self.tree = tree.to(self.tree_children.device)

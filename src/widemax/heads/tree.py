@@ -85,7 +85,7 @@ class Tree:
         >>> Tree.balanced(1000).describe().max_depth
         10
         """
-        check_num_classes(num_classes, limit=MAX_TABLE_CLASSES)
+        num_classes = check_num_classes(num_classes, limit=MAX_TABLE_CLASSES)
         return cls._from_slots(balanced_slots(num_classes))
 
     @classmethod

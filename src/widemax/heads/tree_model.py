@@ -11,6 +11,7 @@ from torch.nn.functional import embedding as look_up
 from torch.nn.functional import logsigmoid
 
 from widemax.candidates import TopK
+from widemax.heads.pair_product import pair_product
 from widemax.heads.tree import Tree
 from widemax.kernels.tree import best_first
 from widemax.validation import ABSENT
@@ -29,12 +30,16 @@ class TreeModel(NamedTuple):
 
     def path_log_prob(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """Return log P of classes [R, S] of each row's own by their paths, O(R·S·L·D)."""
-        nodes, signs = self.tree.paths(ids)
-        vectors = self._wide(look_up(nodes, self.weight, sparse=self.sparse))
-        logits = torch.einsum("bsld,bd->bsl", vectors, self._wide(hidden).to(vectors.dtype))
+        nodes, signs = self.tree.paths(ids.flatten())
+        path, step = (signs != 0).nonzero(as_tuple=True)
+        # Nodes near the root are on many paths: each is looked up once, and has one gradient.
+        own, place = torch.unique(nodes[path, step], return_inverse=True)
+        vectors = self._wide(look_up(own, self.weight, sparse=self.sparse))
+        logits = pair_product(self._wide(hidden), vectors, path // max(ids.shape[1], 1), place)
         if self.bias is not None:
-            logits = logits + self.bias[nodes]
-        return _along_paths(logits, signs)
+            logits = logits + self.bias[own][place]
+        turns = logsigmoid(logits * signs[path, step])
+        return turns.new_zeros(ids.numel()).index_add(0, path, turns).view(ids.shape)
 
     def shared_log_prob(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """Return log P of the same classes [S] for every row; each of their nodes counts once."""
@@ -44,7 +49,7 @@ class TreeModel(NamedTuple):
         biases = None if self.bias is None else self.bias[own]
 
         def of_rows(rows: Tensor) -> Tensor:
-            logits = self._wide(rows).to(vectors.dtype) @ vectors.T
+            logits = _product(self._wide(rows), vectors.T)
             logits = logits if biases is None else logits + biases
             return _along_paths(logits[:, place], signs)
 
@@ -52,9 +57,8 @@ class TreeModel(NamedTuple):
 
     def all_log_prob(self, hidden: Tensor) -> Tensor:
         """Return log P of all classes, [R, V], from the root down, O(R·V·D)."""
-        weight = self._wide(self.weight)
         # Nodes come first, so that a level of the tree is one block of memory.
-        logits = weight @ self._wide(hidden).to(weight.dtype).T
+        logits = _product(self._wide(self.weight), self._wide(hidden).T)
         if self.bias is not None:
             logits = logits + self.bias[:, None]
         return self.tree.leaf_log_prob(logsigmoid(-logits), logsigmoid(logits)).T
@@ -62,16 +66,17 @@ class TreeModel(NamedTuple):
     def search(self, hidden: Tensor, k: int, exclude: Tensor) -> TopK:
         """Return the k best classes by best-first search, on the CPU."""
         bias = hidden.new_empty(0) if self.bias is None else self.bias
+        weight = self._wide(self.weight).detach().contiguous()
         ids, scores, _ = best_first(
             hidden.detach().double().contiguous().numpy(),
-            self._wide(self.weight).detach().contiguous().numpy(),
+            weight.numpy(),
             bias.detach().double().numpy(),
             self.tree.children.numpy(),
             exclude.contiguous().numpy(),
             k,
         )
-        dtype = self._wide(self.weight).dtype
-        return TopK(ids=torch.from_numpy(ids), scores=torch.from_numpy(scores).to(dtype))
+        scores_of_ids = torch.from_numpy(scores).to(weight.dtype)
+        return TopK(ids=torch.from_numpy(ids), scores=scores_of_ids)
 
     def rank(self, hidden: Tensor, k: int, exclude: Tensor) -> TopK:
         """Return the k best classes by the probabilities of all: the reference, on any device."""
@@ -98,13 +103,12 @@ class TreeModel(NamedTuple):
         return drawn.view(len(hidden), num_samples)
 
     def _walk_down(self, hidden: Tensor, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        hidden, weight = self._wide(hidden), self._wide(self.weight)
         classes = torch.zeros_like(rows)
         walkers = torch.arange(len(rows) if len(self.weight) else 0, device=rows.device)
         nodes = torch.zeros_like(walkers)
         while len(walkers):
-            vectors = self._wide(self.weight[nodes])
-            queries = self._wide(hidden[rows[walkers]]).to(vectors.dtype)
-            logits = torch.einsum("nd,nd->n", vectors, queries)
+            logits = pair_product(hidden, weight, rows[walkers], nodes)
             if self.bias is not None:
                 logits = logits + self.bias[nodes]
             if bool(logits.isnan().any()):
@@ -120,7 +124,7 @@ class TreeModel(NamedTuple):
         return classes
 
     def _wide(self, tensor: Tensor) -> Tensor:
-        """Return the tensor in at least float32, and in the dtype of the weights if wider."""
+        """Return the tensor in the dtype of the weights, or in float32 if theirs is narrower."""
         return tensor.to(torch.promote_types(self.weight.dtype, torch.float32))
 
 
@@ -143,6 +147,12 @@ def by_rows(
         result[rows] = part
     assert result is not None
     return result
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left @ right as it is: autocast would round the logits that paths then add up."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
 
 
 def _rows_at_once(numbers: int) -> int:

@@ -45,7 +45,7 @@ def principal_projection(
         for _ in range(_POWER_STEPS):
             direction = _power_step(vectors, own, mean, direction)
         for i in range(len(own)):
-            place[starts[cloud] + i] = _dot(vectors[own[i]] - mean, direction)
+            place[starts[cloud] + i] = _along(vectors[own[i]], mean, direction)
     return place
 
 
@@ -64,8 +64,7 @@ def _farthest(
     farthest = 0
     largest = np.float32(-1)
     for i in range(len(own)):
-        deviation = vectors[own[i]] - mean
-        distance = _dot(deviation, deviation)
+        distance = _squared_distance(vectors[own[i]], mean)
         if distance > largest:
             largest = distance
             farthest = i
@@ -81,17 +80,30 @@ def _power_step(
 ) -> NDArray[np.float32]:
     following = np.zeros(len(mean), np.float32)
     for i in range(len(own)):
-        deviation = vectors[own[i]] - mean
-        following += _dot(deviation, direction) * deviation
-    following /= max(np.sqrt(_dot(following, following)), np.float32(_SMALLEST))
+        vector = vectors[own[i]]
+        place = _along(vector, mean, direction)
+        for j in range(len(mean)):
+            following[j] += place * (vector[j] - mean[j])
+    following /= max(np.sqrt(np.square(following).sum()), np.float32(_SMALLEST))
     return following
 
 
+# Loops, not array expressions: those would allocate an array for each vector.
 @njit(cache=True, fastmath={"reassoc", "contract"})
-def _dot(left: NDArray[np.float32], right: NDArray[np.float32]) -> np.float32:
+def _along(
+    vector: NDArray[np.float32], mean: NDArray[np.float32], direction: NDArray[np.float32]
+) -> np.float32:
     total = np.float32(0)
-    for j in range(len(left)):
-        total += left[j] * right[j]
+    for j in range(len(vector)):
+        total += (vector[j] - mean[j]) * direction[j]
+    return total
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def _squared_distance(vector: NDArray[np.float32], mean: NDArray[np.float32]) -> np.float32:
+    total = np.float32(0)
+    for j in range(len(vector)):
+        total += (vector[j] - mean[j]) ** 2
     return total
 
 
