@@ -159,8 +159,8 @@ def test_infrequent_learns_with_a_tenth_of_the_normalisers():
     optimiser = torch.optim.Adam(head.parameters(), lr=0.03)
     contexts, targets, probability = every_example(truth)
     generator = torch.Generator().manual_seed(0)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 1500)
-    for _ in range(1500):
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 800)
+    for _ in range(800):
         optimiser.zero_grad()
         head(features[contexts], targets, weights=probability, generator=generator).sum().backward()
         optimiser.step()

@@ -15,7 +15,13 @@ from widemax.heads.batch import Batch, finish_losses, read_batch
 from widemax.objectives import effective_sample_size, importance_sampling
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.validation import MAX_SAMPLES, check_num_samples, check_positive
+from widemax.validation import (
+    MAX_SAMPLES,
+    check_num_samples,
+    check_positive,
+    check_tensor,
+    check_whole,
+)
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_BLOCKS = 64
@@ -99,7 +105,7 @@ class ImportanceHead(ScorerHead):
         super().__init__(scorer)
         self.sampler = sampler
         self.num_samples = check_num_samples(num_samples)
-        self.max_samples = _check_max_samples(max_samples, num_samples, effective_size)
+        self.max_samples = _check_max_samples(max_samples, self.num_samples, effective_size)
         self.effective_size = effective_size
         self.ignore_index = ignore_index
         self.last_draw = None
@@ -185,7 +191,7 @@ class ImportanceHead(ScorerHead):
             raise ValueError(
                 f"context was given, but {type(self.sampler).__name__} does not depend on one"
             )
-        if len(context) != size:
+        if len(check_tensor("context", context)) != size:
             raise ValueError(f"context must have {size:,} rows, got {len(context):,}")
         set_context(batch.select(context))
 
@@ -245,11 +251,7 @@ def _check_max_samples(
 ) -> int:
     if max_samples is None:
         max_samples = min(_MAX_BLOCKS * num_samples, MAX_SAMPLES)
-    if not isinstance(max_samples, int) or not num_samples <= max_samples <= MAX_SAMPLES:
-        raise ValueError(
-            f"max_samples must be a whole number from num_samples = {num_samples:,} to "
-            f"{MAX_SAMPLES:,}, got {max_samples!r}"
-        )
+    max_samples = check_whole("max_samples", max_samples, num_samples, MAX_SAMPLES)
     size = 1.0 if effective_size is None else check_positive("effective_size", effective_size)
     if size > max_samples:
         raise ValueError(

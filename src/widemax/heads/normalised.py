@@ -129,7 +129,7 @@ class InfrequentHead(_NormalisedHead):
         fraction: float = 0.1,
         ignore_index: int = -100,
     ) -> None:
-        if not 0 < fraction <= 1:
+        if check_positive("fraction", fraction) > 1:
             raise ValueError(f"fraction must be above 0 and at most 1, got {fraction!r}")
         super().__init__(scorer, alpha, ignore_index)
         self.fraction = float(fraction)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates, TopK
 from widemax.sampling.base import Sampler
-from widemax.validation import check_ids, check_num_samples, check_targets
+from widemax.validation import check_ids, check_num_samples, check_targets, check_whole
 
 Search = Callable[[Tensor, int], Tensor | TopK]
 """``search(hidden [B, D], k)`` returns the k best classes of each row, ids [B, k], best first."""
@@ -61,11 +61,10 @@ class HardNegativeSampler(Sampler):
         super().__init__(num_classes)
         if not callable(search):
             raise ValueError(f"search must be a function (hidden, k) → ids, got {search!r}")
-        _check_whole("first_rank", first_rank, 0, num_classes - 1)
-        if num_ranks is not None:
-            _check_whole("num_ranks", num_ranks, 1, num_classes - first_rank)
         self.search = search
-        self.first_rank = first_rank
+        self.first_rank = check_whole("first_rank", first_rank, 0, num_classes - 1)
+        if num_ranks is not None:
+            num_ranks = check_whole("num_ranks", num_ranks, 1, num_classes - self.first_rank)
         self.num_ranks = num_ranks
 
     def available(self, targets: Tensor) -> int | None:
@@ -109,15 +108,16 @@ class HardNegativeSampler(Sampler):
         )
 
     def _check_num_samples(self, num_samples: int | None, rows: int) -> int:
-        if num_samples is None:
-            num_samples = self.num_ranks
+        number = check_num_samples(
+            self.num_ranks if num_samples is None else num_samples, rows=rows
+        )
         most = self.num_ranks or self.num_classes - self.first_rank
-        if check_num_samples(num_samples, rows=rows) > most:
+        if number > most:
             raise ValueError(
                 f"num_samples must be at most {most:,}, the ranks from first_rank = "
-                f"{self.first_rank:,} on, got {num_samples:,}"
+                f"{self.first_rank:,} on, got {number:,}"
             )
-        return num_samples or 0
+        return number
 
     @torch.no_grad()
     def _ranked(self, hidden: Tensor, num_ranks: int) -> Tensor:
@@ -131,10 +131,3 @@ class HardNegativeSampler(Sampler):
             )
         # An index marks what it did not find by −1; that is no class, and here an error.
         return check_ids("search's ids", ids[:, self.first_rank :], self.num_classes)
-
-
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(
-            f"{name} must be a whole number between {least:,} and {most:,}, got {value!r}"
-        )

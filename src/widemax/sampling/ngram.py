@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.sampling.base import DrawnSampler
-from widemax.validation import ABSENT, check_ids, check_num_classes
+from widemax.validation import (
+    ABSENT,
+    check_ids,
+    check_not_negative,
+    check_num_classes,
+    check_positive,
+    check_tensor,
+    check_whole,
+)
 
 _MOST_KEYS = 2**62
 _MAX_ORDER = 16
@@ -67,7 +75,7 @@ class NGramSampler(DrawnSampler):
         if not len(tables) or not len(tables[0]):
             raise ValueError("tables must hold the n-grams of at least one id, got none")
         self.order = len(tables)
-        if not 0 < least_uniform < 1:
+        if not check_positive("least_uniform", least_uniform) < 1:
             raise ValueError(f"least_uniform must lie between 0 and 1, got {least_uniform!r}")
         self.least_uniform = least_uniform
         start = torch.tensor(_check_weights(weights, self.order), dtype=torch.float64)
@@ -91,10 +99,9 @@ class NGramSampler(DrawnSampler):
         least_uniform: float = 0.01,
     ) -> Self:
         """Count the n-grams of a 1-D corpus; −1 ends a text, and no n-gram crosses it."""
-        check_num_classes(num_classes)
-        if isinstance(order, bool) or not isinstance(order, int) or not 1 <= order <= _MAX_ORDER:
-            raise ValueError(f"order must be a whole number from 1 to {_MAX_ORDER}, got {order!r}")
-        if ids.dim() != 1 or not bool((ids != ABSENT).any()):
+        num_classes = check_num_classes(num_classes)
+        order = check_whole("order", order, 1, _MAX_ORDER)
+        if check_tensor("ids", ids).dim() != 1 or not bool((ids != ABSENT).any()):
             raise ValueError(f"ids must be 1-D with at least one id, got shape {list(ids.shape)}")
         if len(ids) * num_classes > _MOST_KEYS:
             raise ValueError(
@@ -109,7 +116,7 @@ class NGramSampler(DrawnSampler):
         """Say what came before each row of the next batch: [B, order − 1], or [1, …] for all."""
         if context is None:
             context = torch.full((1, self.order - 1), ABSENT)
-        if context.dim() != 2 or context.shape[1] != self.order - 1:
+        if check_tensor("context", context).dim() != 2 or context.shape[1] != self.order - 1:
             raise ValueError(
                 f"context must have shape [B, {self.order - 1}] (order − 1), got "
                 f"{list(context.shape)}"
@@ -264,9 +271,10 @@ def _check_weights(weights: Sequence[float] | None, order: int) -> list[float]:
         return [1 / (order + 1)] * (order + 1)
     if len(weights) != order + 1:
         raise ValueError(f"weights must hold order + 1 = {order + 1} numbers, got {len(weights)}")
-    if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or sum(weights) == 0:
-        raise ValueError(f"weights must be finite, at least 0 and not all 0, got {list(weights)}")
-    return [weight / sum(weights) for weight in weights]
+    values = [check_not_negative(f"weights[{n}]", weight) for n, weight in enumerate(weights)]
+    if not any(values):
+        raise ValueError(f"weights must not all be 0, got {values}")
+    return [value / sum(values) for value in values]
 
 
 def _with_floor(weights: Tensor, floor: float) -> Tensor:

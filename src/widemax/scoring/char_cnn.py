@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 from torch.utils.checkpoint import checkpoint
 
 from widemax.scoring.base import Scorer
-from widemax.validation import check_num_classes
+from widemax.validation import check_num_classes, check_whole
 
 _BEGIN, _END, _PADDING = 256, 257, 258
 """Marks after the 256 bytes of UTF-8."""
@@ -225,9 +225,6 @@ def _check_sizes(
         ("max_length", max_length, 1, 2**14),
         *((f"widths[{index}]", width, 1, _MAX_WIDTH) for index, width in enumerate(widths)),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(
-                f"{name} must be a whole number from {least} to {most:,}, got {value!r}"
-            )
+        check_whole(name, value, least, most)
     if not widths:
         raise ValueError("widths must hold at least one number, got none")
