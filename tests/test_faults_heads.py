@@ -1,12 +1,16 @@
 """Faults that show only where sampler, objective and scorer meet."""
 
+import numpy as np
 import pytest
 import torch
 
 from widemax import (
     FullHead,
+    InBatchSampler,
+    LearnedUnigramSampler,
     NonFiniteError,
     SampledHead,
+    StreamingFrequency,
     TableScorer,
     UniformSampler,
     UnigramSampler,
@@ -28,10 +32,16 @@ def test_fault_01_targets_out_of_range(targets, make):
         make()(torch.randn(1, 4), torch.tensor(targets))
 
 
-@pytest.mark.parametrize("num_classes", [0, -1, 2**62])
+@pytest.mark.parametrize("num_classes", [0, -1, 2**40, 2**62])
 def test_fault_02_senseless_num_classes(num_classes):
     with pytest.raises(ValueError, match="num_classes"):
         TableScorer(num_classes, 4)
+
+
+@pytest.mark.parametrize("dimension", [0, -1, 2.5, True, "8", 2**31])
+def test_fault_02_senseless_dimension(dimension):
+    with pytest.raises(ValueError, match="dimension must be"):
+        TableScorer(2**31 - 1, dimension)
 
 
 def test_fault_03_absurd_num_true_with_an_empty_batch():
@@ -119,3 +129,85 @@ def test_fault_13_empty_batch_and_batch_of_one():
         assert head.topk(torch.randn(0, 4), 3).ids.shape == (0, 3)
         assert head.log_prob(torch.randn(0, 4)).shape == (0, 10)
         assert head(torch.randn(1, 4), torch.tensor([2])).isfinite().all()
+
+
+HIDDEN, TARGETS = torch.zeros(3, 4), torch.tensor([0, 1, 2])
+IDS = torch.tensor([[1, 2]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda head: head(HIDDEN, TARGETS.tolist()), "targets must be a tensor, got list"),
+        (lambda head: head(HIDDEN, TARGETS.numpy()), "targets must be a tensor, got ndarray"),
+        (lambda head: head(HIDDEN.numpy(), TARGETS), "hidden must be a tensor, got ndarray"),
+        (lambda head: head(HIDDEN, TARGETS, weights=[1.0] * 3), "weights must be a tensor"),
+        (lambda head: head(HIDDEN, TARGETS, weights=torch.ones(3, 1)), r"weights .* \[3\], got"),
+        (lambda head: head.scores(HIDDEN, [1, 2]), "ids must be a tensor, got list"),
+        (lambda head: head.scores(HIDDEN, IDS[:2]), r"ids must have shape \[S\] or \[3, S\], got"),
+        (lambda head: head.scores(HIDDEN, IDS[0, 0]), r"ids must have shape .* got \[\]"),
+        (lambda head: head.log_prob(HIDDEN, IDS[:2]), "ids must have shape"),
+        (lambda head: head.log_prob(HIDDEN, IDS[:, None]), r"ids must .* got \[3, 1, 2\]"),
+        (lambda head: head.topk(HIDDEN, 2.0), "k must be a whole number, got 2.0"),
+        (lambda head: head.topk(HIDDEN, "2"), "k must be a whole number, got '2'"),
+        (lambda head: head.topk(HIDDEN, 11), "k must be between 1 and 10, got 11"),
+        (lambda head: head.topk(HIDDEN, 2, exclude=[[1]] * 3), "exclude must be a tensor"),
+        (lambda head: head.topk(HIDDEN[0, 0], 2, exclude=IDS), "hidden must have shape"),
+    ],
+)
+@pytest.mark.parametrize("make", [sampled, lambda: FullHead(TableScorer(10, 4))])
+def test_what_is_no_tensor_or_has_the_wrong_shape_is_named(make, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(make())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"history": [[1]] * 3}, "history must be a tensor"),
+        ({"history": torch.tensor(1)}, r"history must have shape \[3, H\], got \[\]"),
+        ({"history": IDS[:, :, None]}, r"history must have shape \[3, H\], got \[3, 2, 1\]"),
+        ({"history": IDS[:2]}, r"history must have shape \[3, H\], got \[2, 2\]"),
+        ({"query_ids": [1, 2, 3]}, "query_ids must be a tensor"),
+        ({"query_ids": TARGETS[:, None]}, r"query_ids must have shape \[3\], got \[3, 1\]"),
+        ({"query_ids": TARGETS[:2]}, r"query_ids must have shape \[3\], got \[2\]"),
+    ],
+)
+def test_masks_of_the_wrong_shape_are_named(arguments, message):
+    head = SampledHead(TableScorer(10, 4), InBatchSampler(10, StreamingFrequency(10)))
+    with pytest.raises(ValueError, match=message):
+        head(HIDDEN, TARGETS, **arguments)
+
+
+def test_a_refused_batch_teaches_the_sampler_nothing():
+    sampler = LearnedUnigramSampler(10)
+    head = SampledHead(TableScorer(10, 4), sampler, num_samples=5)
+    before = sampler.tree.clone()
+    for wrong in ({"weights": torch.ones(2)}, {"history": IDS[:2]}, {"query_ids": IDS}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            head(HIDDEN, TARGETS, **wrong)
+    assert torch.equal(sampler.tree, before)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: FullHead(torch.nn.Linear(4, 10)), "scorer must be a Scorer, got Linear"),
+        (lambda: SampledHead(UniformSampler(10), TableScorer(10, 4)), "scorer must be a Scorer"),
+        (lambda: SampledHead(TableScorer(10, 4), StreamingFrequency(10)), "sampler must be a"),
+        (lambda: sampled(objective="nce"), "objective must be a function, got 'nce'"),
+        (lambda: FullHead(TableScorer(10, 4), label_smoothing="x"), "label_smoothing must be"),
+        (lambda: TableScorer(10, 4, temperature="hot"), "temperature must be a finite number"),
+        (lambda: TableScorer.tied(torch.nn.Linear(4, 10)), "must be an nn.Embedding, got Linear"),
+    ],
+)
+def test_parts_of_the_wrong_kind_are_refused_when_put_together(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_sizes_from_numpy_are_taken():
+    head = sampled(num_classes=np.int64(10), dimension=np.int64(4))
+    assert head.topk(HIDDEN, np.int64(2)).ids.shape == (3, 2)
+    for dtype in (torch.uint8, torch.int32, torch.uint32):
+        assert head(HIDDEN, TARGETS.to(dtype)).shape == (3,)

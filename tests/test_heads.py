@@ -239,3 +239,19 @@ def test_a_sparse_gradient_holds_the_touched_rows_and_equals_the_dense_one():
     assert sparse.weight.grad.is_sparse
     assert len(sparse.weight.grad.coalesce().indices()[0]) <= 8
     torch.testing.assert_close(sparse.weight.grad.to_dense(), dense.weight.grad)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_compiled_head_draws_distinct_classes(per_example):
+    """The tracing only, without a compiler: kernels and generators must be left out of it."""
+    counts = torch.tensor([1e4] + [1.0] * 29)  # so concentrated that one round is not enough
+    sampler = UnigramSampler(30, counts, distortion=1.0, unique=True, per_example=per_example)
+    scorer, hidden, targets = world()
+    head = SampledHead(scorer, sampler, num_samples=10)
+    torch.compiler.reset()
+    compiled = torch.compile(head, backend="eager")
+    for rows in (8, 5):
+        torch.manual_seed(0)
+        losses = compiled(hidden[:rows], targets[:rows])
+        torch.manual_seed(0)
+        torch.testing.assert_close(losses, head(hidden[:rows], targets[:rows]))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from widemax.candidates import TopK
 from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_topk
 from widemax.scoring import Scorer
-from widemax.validation import check_hidden, check_ids
+from widemax.validation import check_hidden, check_ids, check_tensor, check_whole
 
 
 class Head(nn.Module, ABC):
@@ -80,6 +80,8 @@ class ScorerHead(Head):
     """
 
     def __init__(self, scorer: Scorer) -> None:
+        if not callable(getattr(scorer, "class_vectors", None)):
+            raise ValueError(f"scorer must be a Scorer, got {type(scorer).__name__}")
         super().__init__()
         self.scorer = scorer
         self.num_classes = scorer.num_classes
@@ -87,7 +89,7 @@ class ScorerHead(Head):
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""
         if ids is not None:
-            ids = check_ids("ids", ids, self.num_classes)
+            ids = self._check_ids(hidden, ids)
         scores: Tensor = self.scorer(hidden, ids)
         return scores
 
@@ -100,7 +102,7 @@ class ScorerHead(Head):
         queries, vectors, biases = self._inner_product(hidden)
         log_normalizer = linear_log_normalizer(queries, vectors, biases)[:, None]
         if ids is not None:
-            ids = check_ids("ids", ids, self.num_classes)
+            ids = self._check_ids(hidden, ids)
             vectors, biases = self.scorer.class_vectors(ids), self.scorer.class_biases(ids)
         scores = linear_scores(queries, vectors, biases)
         if torch.is_grad_enabled():
@@ -110,15 +112,21 @@ class ScorerHead(Head):
 
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
-        if not 1 <= k <= self.num_classes:
-            raise ValueError(f"k must be between 1 and {self.num_classes:,} (classes), got {k:,}")
+        check_hidden(hidden, self.scorer.dimension)
+        k = check_whole("k", k, 1, self.num_classes)
         if exclude is not None:
-            if exclude.dim() != 2 or exclude.shape[0] != hidden.shape[0]:
+            if check_tensor("exclude", exclude).dim() != 2 or exclude.shape[0] != hidden.shape[0]:
                 raise ValueError(
                     f"exclude must have shape [{hidden.shape[0]}, E], got {list(exclude.shape)}"
                 )
             exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
         return linear_topk(*self._inner_product(hidden), k, exclude=exclude)
+
+    def _check_ids(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        ids, rows = check_ids("ids", ids, self.num_classes), len(hidden)
+        if ids.dim() != 1 and (ids.dim() != 2 or len(ids) != rows):
+            raise ValueError(f"ids must have shape [S] or [{rows}, S], got {list(ids.shape)}")
+        return ids
 
     def _inner_product(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         check_hidden(hidden, self.scorer.dimension)

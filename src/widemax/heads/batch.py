@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from widemax.validation import ABSENT, check_hidden, check_targets
+from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, check_tensor
 
 
 class Batch(NamedTuple):
@@ -36,9 +36,10 @@ def read_batch(
     hidden: Tensor, targets: Tensor, *, num_classes: int, dimension: int, ignore_index: int
 ) -> Batch:
     """Check a batch and leave out the examples without a positive."""
+    targets = as_int64("targets", targets)
     ignored = targets == ignore_index
     check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
-    targets = targets.long().masked_fill(ignored, ABSENT)
+    targets = targets.masked_fill(ignored, ABSENT)
     check_hidden(hidden, dimension, rows=targets.shape[0])
     kept = ~ignored if targets.dim() == 1 else ~ignored.all(-1)
     if bool(kept.all()):
@@ -47,12 +48,15 @@ def read_batch(
     return Batch(hidden[rows], targets[rows], rows)
 
 
+def check_weights(weights: Tensor | None, size: int) -> None:
+    """Refuse weights that are not one for each of ``size`` examples."""
+    if weights is not None and check_tensor("weights", weights).shape != (size,):
+        raise ValueError(f"weights must have shape [{size}], got {list(weights.shape)}")
+
+
 def finish_losses(losses: Tensor, batch: Batch, size: int, weights: Tensor | None) -> Tensor:
     """Return the losses of the whole batch, [``size``]: 0 where ignored, weighted."""
     if batch.rows is not None:
         losses = losses.new_zeros(size).index_put((batch.rows,), losses)
-    if weights is None:
-        return losses
-    if weights.shape != losses.shape:
-        raise ValueError(f"weights must have shape [{size}], got {list(weights.shape)}")
-    return losses * weights
+    check_weights(weights, size)
+    return losses if weights is None else losses * weights

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.heads.base import ScorerHead
-from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.heads.batch import Batch, check_weights, finish_losses, read_batch
 from widemax.heads.masks import hits_by_class, hits_by_query
 from widemax.objectives import Objective, sampled_softmax
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.validation import check_ids
+from widemax.validation import check_ids, check_tensor
 
 
 class SampledHead(ScorerHead):
@@ -53,12 +53,16 @@ class SampledHead(ScorerHead):
         num_samples: int | None = None,
         ignore_index: int = -100,
     ) -> None:
+        super().__init__(scorer)
+        if not callable(getattr(sampler, "sample", None)):
+            raise ValueError(f"sampler must be a Sampler, got {type(sampler).__name__}")
+        if not callable(objective):
+            raise ValueError(f"objective must be a function, got {objective!r}")
         if scorer.num_classes != sampler.num_classes:
             raise ValueError(
                 f"scorer and sampler must have the same num_classes, got {scorer.num_classes:,} "
                 f"and {sampler.num_classes:,}"
             )
-        super().__init__(scorer)
         self.sampler = sampler
         self.objective = objective
         self.num_samples = num_samples
@@ -82,14 +86,14 @@ class SampledHead(ScorerHead):
             dimension=self.scorer.dimension,
             ignore_index=self.ignore_index,
         )
-        candidates = self.sampler.sample(
-            self.num_samples, batch.targets, hidden=batch.hidden, generator=generator
-        )
+        # All is checked before anything is drawn: a refused batch must not teach the sampler.
+        check_weights(weights, len(hidden))
         if history is not None:
             history = check_ids("history", history, self.num_classes, absent=True)
-        for name, value in (("query_ids", query_ids), ("history", history)):
-            if value is not None and len(value) != len(hidden):
-                raise ValueError(f"{name} must have {len(hidden):,} rows, got {len(value):,}")
+            _check_shape("history", history, len(hidden), "H")
+        if query_ids is not None:
+            _check_shape("query_ids", query_ids, len(hidden))
+        candidates = _draw(self.sampler, self.num_samples, batch, generator)
         excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
         losses = self._losses(batch, candidates, excluded)
         return finish_losses(losses, batch, len(hidden), weights)
@@ -107,6 +111,20 @@ class SampledHead(ScorerHead):
             hits=hits_by_class(candidates.ids, batch.targets),
             target_mask=batch.target_mask,
         )
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _draw(
+    sampler: Sampler, num_samples: int | None, batch: Batch, generator: torch.Generator | None
+) -> Candidates:
+    """Return the sampler's candidates: kernels and generators are nothing a compiler can trace."""
+    return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
+
+
+def _check_shape(name: str, values: Tensor, rows: int, *columns: str) -> None:
+    if check_tensor(name, values).dim() != 1 + len(columns) or len(values) != rows:
+        wanted = ", ".join([str(rows), *columns])
+        raise ValueError(f"{name} must have shape [{wanted}], got {list(values.shape)}")
 
 
 def _excluded(

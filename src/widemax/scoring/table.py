@@ -10,7 +10,10 @@ from torch.nn.functional import embedding as look_up
 from torch.nn.functional import normalize
 
 from widemax.scoring.base import Scorer
-from widemax.validation import check_num_classes, check_positive
+from widemax.validation import check_num_classes, check_positive, check_whole
+
+MAX_ENTRIES = 2**38
+"""Most numbers a table may hold: a terabyte in float32."""
 
 Similarity = Literal["dot", "cosine"]
 
@@ -48,9 +51,8 @@ class TableScorer(Scorer):
         temperature: float = 1.0,
         sparse: bool = False,
     ) -> None:
-        check_num_classes(num_classes)
-        if dimension < 1:
-            raise ValueError(f"dimension must be at least 1, got {dimension:,}")
+        num_classes = check_num_classes(num_classes, limit=MAX_ENTRIES)
+        dimension = check_whole("dimension", dimension, 1, MAX_ENTRIES // num_classes)
         weight = nn.Parameter(torch.empty(num_classes, dimension))
         # Scores of a hidden state with entries of size 1 then start at size 1, whatever D is.
         nn.init.normal_(weight, std=dimension**-0.5)
@@ -72,13 +74,16 @@ class TableScorer(Scorer):
         >>> TableScorer.tied(embedding).weight is embedding.weight
         True
         """
+        if not isinstance(embedding, nn.Embedding):
+            raise ValueError(f"embedding must be an nn.Embedding, got {type(embedding).__name__}")
         if embedding.padding_idx is not None:
             raise ValueError(
                 f"embedding must not have a padding_idx, got {embedding.padding_idx}: it would be "
                 "scored and recommended like any class"
             )
         scorer = cls.__new__(cls)
-        assert isinstance(embedding.weight, nn.Parameter)
+        if not isinstance(embedding.weight, nn.Parameter):
+            raise ValueError("embedding must own its weight as a parameter, not compute it")
         scorer._set_up(embedding.weight, bias, similarity, temperature, sparse)
         return scorer
 
