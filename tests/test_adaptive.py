@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from tests import head_cases_structured as cases
 from widemax.contracts.head import check_head
-from widemax.heads import FullHead, adaptive, exact
+from widemax.heads import FullHead, adaptive, exact, kept
 from widemax.heads.adaptive import AdaptiveHead
 from widemax.scoring import TableScorer
 
@@ -17,6 +17,7 @@ def tiles(request, monkeypatch):
         monkeypatch.setattr(exact, "_TILE_SCORES", 21)
         monkeypatch.setattr(exact, "_TOPK_TILE_SCORES", 21)
         monkeypatch.setattr(exact, "_TILE_ROWS", 3)
+        monkeypatch.setattr(kept, "_KEPT_SCORES", 0)
 
 
 def make(*, cutoffs=(10, 30), num_classes=60, dimension=16, bias=True, batch=20, spread=1.0):

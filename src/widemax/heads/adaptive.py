@@ -19,7 +19,8 @@ from widemax.heads.cutoffs import (
     choose_cutoffs,
     reduced_dimension,
 )
-from widemax.heads.exact import linear_cross_entropy, linear_log_normalizer
+from widemax.heads.exact import linear_log_normalizer
+from widemax.heads.kept import cluster_cross_entropy
 from widemax.sampling.counts import Counts
 from widemax.validation import ABSENT, check_hidden, check_ids, check_num_classes
 
@@ -196,7 +197,7 @@ class AdaptiveHead(Head):
             if len(rows):
                 tail_shares = shares[rows] * inside[rows]
                 losses.append((rows, tail.losses(batch.hidden[rows], ids[rows], tail_shares)))
-        total = linear_cross_entropy(batch.hidden, self.weight, self.bias, entries, shares)
+        total = cluster_cross_entropy(batch.hidden, self.weight, self.bias, entries, shares)
         for rows, tail_losses in losses:
             total = total.index_add(0, rows, tail_losses)
         return finish_losses(total, batch, len(hidden), weights)

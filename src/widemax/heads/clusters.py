@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.heads.exact import linear_cross_entropy, linear_topk
+from widemax.heads.exact import linear_topk
+from widemax.heads.kept import cluster_cross_entropy
 from widemax.validation import ABSENT
 
 
@@ -31,7 +32,7 @@ class TailCluster(nn.Module):
         """Return Σ_t share_t · −log P(t | x, cluster); targets elsewhere have share 0."""
         mass = shares.sum(-1)
         local = (targets - self.start).clamp(0, self.stop - self.start - 1)
-        return mass * linear_cross_entropy(
+        return mass * cluster_cross_entropy(
             self(hidden), self.vectors, None, local, shares / mass[:, None]
         )
 
