@@ -56,18 +56,17 @@ def relative_bias(moments: Moments) -> Interval:
 
     The squared norm of a mean is too large by its variance; the mean of ⟨d_j, d_k⟩ over pairs of
     different, hence independent groups is not. Its error comes from leaving out one group at a
-    time, which errs on the wide side (Efron & Stein 1981).
+    time, which errs on the wide side (Efron & Stein 1981). A bias of the size of the noise may be
+    hidden by it: the upper end also allows for the noise in its worst direction.
     """
     square = _mean_of_pairs(moments.gram)
-    left_out = _without_each_group(moments.gram)
-    groups = len(left_out)
-    variance = (groups - 1) / groups * (left_out - left_out.mean()).square().sum()
-    margin = _STUDENT_T * math.sqrt(float(variance))
-    value, low, high = (
-        math.sqrt(max(0.0, end) / moments.size)
-        for end in (square, square - margin, square + margin)
-    )
-    return Interval(value, low, high)
+    margin = _STUDENT_T * _jackknife_error(moments.gram)
+    value = math.sqrt(max(0.0, square))
+    low = math.sqrt(max(0.0, square - margin))
+    high = math.sqrt(max(0.0, square + margin))
+    high = max(high, value + _STUDENT_T * _largest_error(moments.gram))
+    size = math.sqrt(moments.size)
+    return Interval(value / size, low / size, high / size)
 
 
 def relative_spread(moments: Moments, draws_per_group: int) -> float:
@@ -90,12 +89,27 @@ def _mean_of_pairs(gram: Tensor) -> float:
     return float(gram.sum() - gram.trace()) / (groups * (groups - 1))
 
 
-def _without_each_group(gram: Tensor) -> Tensor:
-    """Return the mean over pairs that leave out group k, for every k, [K]."""
+def _jackknife_error(gram: Tensor) -> float:
+    """Return the standard error of the mean over pairs, from leaving out each group in turn."""
     groups = len(gram)
     with_others = gram.sum(1) - gram.diagonal()
-    pairs: Tensor = with_others.sum() - 2 * with_others
-    return pairs / ((groups - 1) * (groups - 2))
+    left_out = (with_others.sum() - 2 * with_others) / ((groups - 1) * (groups - 2))
+    variance = (groups - 1) / groups * (left_out - left_out.mean()).square().sum()
+    return math.sqrt(float(variance))
+
+
+def _largest_error(gram: Tensor) -> float:
+    """Return at least the standard error of the mean gradient in its worst direction.
+
+    With Σ the covariance of d_k, ⟨d_j, d_k⟩ less what depends on j or k alone has variance tr Σ²,
+    and no eigenvalue of Σ is above sqrt(tr Σ²).
+    """
+    groups = len(gram)
+    means = (gram.sum(1) - gram.diagonal()) / (groups - 1)
+    effects = (means - means.mean()) * ((groups - 1) / (groups - 2))
+    rest = (gram - means.mean() - effects - effects[:, None]).fill_diagonal_(0.0)
+    square = float(rest.square().sum()) / (groups * (groups - 3))
+    return math.sqrt(math.sqrt(square) / groups)
 
 
 def no_moments(device: torch.device) -> Moments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,8 @@ def notes_on(head: Head, fit: ProposalFit | None) -> tuple[str, ...]:
             "one copy competes: its gradient is up to 1 / (1 − P) times too large. Draw distinct "
             "classes (unique=True), or use corrected_log_q."
         )
+    if fit is not None and fit.divergence == math.inf:
+        notes.append("Some classes are never drawn: however many the samples, they never compete.")
     if options.get("label_smoothing") or getattr(head, "label_smoothing", 0.0):
         notes.append("Label smoothing counts as bias: the exact gradient is without it.")
     if not isinstance(head, SampledHead):

@@ -50,7 +50,12 @@ def fit_of_proposal(
 
 
 def _divergence(head: SampledHead, hidden: Tensor) -> float | None:
-    log_proposal = head.sampler.log_prob(torch.arange(head.num_classes, device=hidden.device))
+    every_class = torch.arange(head.num_classes, device=hidden.device)
+    try:
+        log_proposal = head.sampler.log_prob(every_class)
+    except ValueError:
+        # A proposal that depends on the example has no log q of a class alone.
+        return None
     if abs(float(log_proposal.logsumexp(0))) > _NOT_NORMALISED:
         # A running estimate of the frequencies, say: a divergence needs probabilities.
         return None
