@@ -226,3 +226,38 @@ def test_fault_13_one_class(name):
         assert losses.tolist() == [0.0, 0.0]
     if name == "importance-sampling":
         assert losses.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+NEEDING_LOG_Q = [sampled_softmax, sampled_logistic, nce, corrected_log_q, importance_sampling]
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1), (7,), (1, 2, 3), (3, 2)])
+@pytest.mark.parametrize("objective", NEEDING_LOG_Q)
+def test_log_counts_of_another_shape_are_an_error_and_never_broadcast(objective, shape):
+    with pytest.raises(ValueError, match=r"log_expected_count must have shape \[S\] = \[3\] or"):
+        evaluate(
+            objective, torch.zeros(2), torch.zeros(2, 3), log_expected_count=torch.zeros(shape)
+        )
+
+
+@pytest.mark.parametrize("name", cases.OBJECTIVES)
+def test_masks_and_scores_of_another_type_are_named(name):
+    objective = cases.OBJECTIVES[name]
+    with pytest.raises(ValueError, match=r"target_mask must be bool, got dtype torch\.int64"):
+        evaluate(
+            objective, torch.zeros(2, 2), torch.zeros(2, 3), target_mask=torch.tensor([[1, 0]] * 2)
+        )
+    whole = torch.zeros(2, 3, dtype=torch.int64)
+    keywords = {"target_log_expected_count": torch.zeros(2), "log_expected_count": torch.zeros(3)}
+    with pytest.raises(ValueError, match=r"candidate_scores must be floating .* torch\.int64"):
+        objective(torch.zeros(2), whole, **keywords, hits=None)
+
+
+def test_a_nan_log_count_of_a_target_does_not_travel():
+    with pytest.raises(ValueError, match="target_log_expected_count must not be NaN"):
+        evaluate(
+            corrected_log_q,
+            torch.zeros(2),
+            torch.zeros(2, 3),
+            target_log_expected_count=torch.tensor([0.0, math.nan]),
+        )

@@ -68,8 +68,10 @@ class Positives(NamedTuple):
         return self.share > 0
 
 
-def at_least_float32(scores: Tensor) -> Tensor:
+def at_least_float32(name: str, scores: Tensor) -> Tensor:
     """Return half-precision scores as float32: sums of exponentials need the range."""
+    if not scores.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got dtype {scores.dtype}")
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
@@ -80,10 +82,12 @@ def read_positives(target_scores: Tensor, target_mask: Tensor | None) -> Positiv
             "target_scores must have shape [B], or [B, T] with T at least 1, got "
             f"{list(target_scores.shape)}"
         )
-    scores = at_least_float32(target_scores)
+    scores = at_least_float32("target_scores", target_scores)
     scores = scores if scores.dim() == 2 else scores[:, None]
     if target_mask is None:
         return Positives(scores, torch.full_like(scores, 1 / scores.shape[1]))
+    if target_mask.dtype != torch.bool:
+        raise ValueError(f"target_mask must be bool, got dtype {target_mask.dtype}")
     mask = like_positives("target_mask", target_mask, scores)
     share = mask.to(scores.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
     return Positives(scores.masked_fill(~mask, 0.0), share)
@@ -105,7 +109,7 @@ def read_negatives(candidate_scores: Tensor, rows: int, hits: Tensor | None = No
         raise ValueError(
             f"candidate_scores must have shape [{rows}, S], got {list(candidate_scores.shape)}"
         )
-    scores = at_least_float32(candidate_scores)
+    scores = at_least_float32("candidate_scores", candidate_scores)
     if hits is None:
         return scores
     if hits.shape != scores.shape or hits.dtype != torch.bool:
@@ -157,6 +161,12 @@ def correct_positives(positives: Positives, target_log_expected_count: Tensor) -
 def correct_negatives(negatives: Tensor, log_expected_count: Tensor) -> Tensor:
     """Return G = F − log Q of the candidates; a removed one stays removed, whatever its Q."""
     log_count = log_expected_count
+    # One number for all candidates is taken too; [B] or [B, 1] would be read as something else.
+    if log_count.shape not in (negatives.shape, negatives.shape[1:], ()):
+        raise ValueError(
+            f"log_expected_count must have shape [S] = {list(negatives.shape[1:])} or [B, S] = "
+            f"{list(negatives.shape)}, got {list(log_count.shape)}"
+        )
     # The sum tells in one pass without a copy whether anything is not finite.
     if not torch.compiler.is_compiling() and not math.isfinite(float(log_count.sum())):
         unknown = ~log_count.isfinite()

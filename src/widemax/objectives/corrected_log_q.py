@@ -80,6 +80,8 @@ def _log_other_prob(
     log_count = like_positives(
         "target_log_expected_count", target_log_expected_count, positives.scores
     )
+    if not torch.compiler.is_compiling() and bool(log_count[positives.present].isnan().any()):
+        raise ValueError("target_log_expected_count must not be NaN")
     # In the wider of both dtypes: 1 − Q(t) loses digits where the proposal favours the target.
     log_count = log_count.to(torch.promote_types(log_count.dtype, negatives.dtype))
     target_prob = (log_count.exp() / negatives.shape[1]).masked_fill(~positives.present, 0.0)
