@@ -140,7 +140,7 @@ def peaked_distribution(num_classes=100, contexts=4):
     return logits.log_softmax(-1)
 
 
-def divergence_after_training(head, truth, steps=300):
+def divergence_after_training(head, truth, steps=400):
     features, generator = torch.eye(len(truth)), seeded(1)
     optimiser = torch.optim.Adam(head.parameters(), lr=0.03)
     for _ in range(steps):

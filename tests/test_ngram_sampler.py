@@ -84,6 +84,14 @@ def test_an_unseen_context_backs_off_to_the_shorter_one():
     torch.testing.assert_close(unseen, shorter)
 
 
+def test_an_absent_id_is_not_the_last_class_of_another_context():
+    """Packed into a key, −1 after class 1 is class 2 after class 0, which was seen."""
+    sampler = NGramSampler.from_corpus(torch.tensor([0, 2, 1]), 3, order=3)
+    sampler.set_context(torch.tensor([[1, -1], [-1, -1]]))
+    gap, nothing = sampler.log_prob(torch.arange(3).expand(2, 3))
+    torch.testing.assert_close(gap, nothing)
+
+
 @pytest.mark.parametrize("context", [None, *CONTEXTS[:4].tolist()])
 def test_contract_in_one_context(context):
     sampler = NGramSampler.from_corpus(CORPUS, V, order=3)
