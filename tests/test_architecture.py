@@ -23,6 +23,7 @@ ROOMS = [
     "scoring",
     "heads",
     "training",
+    "auditing",
     "registry",
     "contracts",
     "cli",

@@ -13,16 +13,49 @@ objective. A head holds the three and drops into any PyTorch model.
 torch.Size([1, 3])
 """
 
-from widemax.candidates import Candidates, TopK
-from widemax.contracts import check_head, check_objective, check_sampler
-from widemax.data.simulation import SimulatedWorld
+from widemax.auditing import (
+    AuditReport,
+    audit,
+)
+from widemax.candidates import (
+    Candidates,
+    TopK,
+)
+from widemax.contracts import (
+    check_head,
+    check_objective,
+    check_sampler,
+)
+from widemax.data.simulation import (
+    SimulatedWorld,
+)
 from widemax.heads import (
+    AdaptiveHead,
+    CostModel,
+    Entmax15Head,
     FullHead,
     Head,
+    HierarchicalHead,
+    ImportanceDraw,
+    ImportanceHead,
+    InfrequentHead,
+    LogNormalizerStatistics,
     SampledHead,
     ScorerHead,
+    SelfNormalisedHead,
+    SparseHead,
+    SparsemaxHead,
+    TopKSoftmaxHead,
+    Tree,
+    TreeSummary,
+    as_full_head,
+    as_sampled_head,
+    as_table,
+    class_vectors_of,
+    copy_class_vectors,
     hits_by_class,
     hits_by_query,
+    log_normalizer_statistics,
 )
 from widemax.objectives import (
     Objective,
@@ -42,10 +75,12 @@ from widemax.sampling import (
     AllClassesSampler,
     DrawnSampler,
     Frequency,
+    HardNegativeSampler,
     InBatchSampler,
     LearnedUnigramSampler,
     LogUniformSampler,
     MixtureSampler,
+    NGramSampler,
     PartitionSampler,
     QueueSampler,
     Sampler,
@@ -53,21 +88,44 @@ from widemax.sampling import (
     UniformSampler,
     UnigramSampler,
 )
-from widemax.scoring import Scorer, TableScorer
-from widemax.training import NonFiniteError, check_finite
-from widemax.vocabulary import Vocabulary
+from widemax.scoring import (
+    CharCNNScorer,
+    DifferentiatedScorer,
+    Scorer,
+    TableScorer,
+)
+from widemax.training import (
+    NonFiniteError,
+    check_finite,
+)
+from widemax.vocabulary import (
+    Vocabulary,
+)
 
 __all__ = [
+    "AdaptiveHead",
     "AllClassesSampler",
+    "AuditReport",
     "Candidates",
+    "CharCNNScorer",
+    "CostModel",
+    "DifferentiatedScorer",
     "DrawnSampler",
+    "Entmax15Head",
     "Frequency",
     "FullHead",
+    "HardNegativeSampler",
     "Head",
+    "HierarchicalHead",
+    "ImportanceDraw",
+    "ImportanceHead",
     "InBatchSampler",
+    "InfrequentHead",
     "LearnedUnigramSampler",
+    "LogNormalizerStatistics",
     "LogUniformSampler",
     "MixtureSampler",
+    "NGramSampler",
     "NonFiniteError",
     "Objective",
     "PartitionSampler",
@@ -76,17 +134,29 @@ __all__ = [
     "Sampler",
     "Scorer",
     "ScorerHead",
+    "SelfNormalisedHead",
     "SimulatedWorld",
+    "SparseHead",
+    "SparsemaxHead",
     "StreamingFrequency",
     "TableScorer",
     "TopK",
+    "TopKSoftmaxHead",
+    "Tree",
+    "TreeSummary",
     "UniformSampler",
     "UnigramSampler",
     "Vocabulary",
+    "as_full_head",
+    "as_sampled_head",
+    "as_table",
+    "audit",
     "check_finite",
     "check_head",
     "check_objective",
     "check_sampler",
+    "class_vectors_of",
+    "copy_class_vectors",
     "corrected_log_q",
     "effective_sample_size",
     "full_logistic",
@@ -96,6 +166,7 @@ __all__ = [
     "hits_by_query",
     "importance_sampling",
     "info_nce",
+    "log_normalizer_statistics",
     "nce",
     "negative_sampling",
     "sampled_logistic",

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from widemax.heads import FullHead, Head, SampledHead
+from widemax.heads import (
+    AdaptiveHead,
+    Entmax15Head,
+    FullHead,
+    Head,
+    HierarchicalHead,
+    ImportanceHead,
+    InfrequentHead,
+    SampledHead,
+    SelfNormalisedHead,
+    SparsemaxHead,
+    TopKSoftmaxHead,
+)
 from widemax.objectives import (
     corrected_log_q,
     full_logistic,
@@ -21,24 +33,28 @@ from widemax.objectives import (
 )
 from widemax.sampling import (
     AllClassesSampler,
+    HardNegativeSampler,
     InBatchSampler,
     LearnedUnigramSampler,
     LogUniformSampler,
     MixtureSampler,
+    NGramSampler,
     PartitionSampler,
     QueueSampler,
     Sampler,
     UniformSampler,
     UnigramSampler,
 )
-from widemax.scoring import Scorer, TableScorer
+from widemax.scoring import CharCNNScorer, DifferentiatedScorer, Scorer, TableScorer
 
 SAMPLERS: Mapping[str, type[Sampler]] = {
     "all": AllClassesSampler,
+    "hard-negatives": HardNegativeSampler,
     "in-batch": InBatchSampler,
     "learned-unigram": LearnedUnigramSampler,
     "log-uniform": LogUniformSampler,
     "mixture": MixtureSampler,
+    "n-gram": NGramSampler,
     "partition": PartitionSampler,
     "queue": QueueSampler,
     "uniform": UniformSampler,
@@ -58,6 +74,21 @@ OBJECTIVES: Mapping[str, Callable[..., Tensor]] = {
     "sampled-softmax": sampled_softmax,
 }
 
-SCORERS: Mapping[str, type[Scorer]] = {"table": TableScorer}
+SCORERS: Mapping[str, type[Scorer]] = {
+    "char-cnn": CharCNNScorer,
+    "differentiated": DifferentiatedScorer,
+    "table": TableScorer,
+}
 
-HEADS: Mapping[str, type[Head]] = {"full": FullHead, "sampled": SampledHead}
+HEADS: Mapping[str, type[Head]] = {
+    "adaptive": AdaptiveHead,
+    "entmax-1.5": Entmax15Head,
+    "full": FullHead,
+    "hierarchical": HierarchicalHead,
+    "importance": ImportanceHead,
+    "infrequent": InfrequentHead,
+    "sampled": SampledHead,
+    "self-normalised": SelfNormalisedHead,
+    "sparsemax": SparsemaxHead,
+    "top-k-softmax": TopKSoftmaxHead,
+}

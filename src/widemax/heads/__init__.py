@@ -1,8 +1,55 @@
 """Heads: the last layer of a model, which owns the output parameters."""
 
+from widemax.heads.adaptive import AdaptiveHead
 from widemax.heads.base import Head, ScorerHead
+from widemax.heads.conversion import (
+    as_full_head,
+    as_sampled_head,
+    as_table,
+    class_vectors_of,
+    copy_class_vectors,
+)
+from widemax.heads.cost_model import CostModel
 from widemax.heads.full import FullHead
+from widemax.heads.hierarchical import HierarchicalHead
+from widemax.heads.importance import ImportanceDraw, ImportanceHead
 from widemax.heads.masks import hits_by_class, hits_by_query
+from widemax.heads.normalised import (
+    InfrequentHead,
+    LogNormalizerStatistics,
+    SelfNormalisedHead,
+    log_normalizer_statistics,
+)
 from widemax.heads.sampled import SampledHead
+from widemax.heads.sparse import Entmax15Head, SparseHead, SparsemaxHead, TopKSoftmaxHead
+from widemax.heads.tree import Tree
+from widemax.heads.tree_summary import TreeSummary
 
-__all__ = ["FullHead", "Head", "SampledHead", "ScorerHead", "hits_by_class", "hits_by_query"]
+__all__ = [
+    "AdaptiveHead",
+    "CostModel",
+    "Entmax15Head",
+    "FullHead",
+    "Head",
+    "HierarchicalHead",
+    "ImportanceDraw",
+    "ImportanceHead",
+    "InfrequentHead",
+    "LogNormalizerStatistics",
+    "SampledHead",
+    "ScorerHead",
+    "SelfNormalisedHead",
+    "SparseHead",
+    "SparsemaxHead",
+    "TopKSoftmaxHead",
+    "Tree",
+    "TreeSummary",
+    "as_full_head",
+    "as_sampled_head",
+    "as_table",
+    "class_vectors_of",
+    "copy_class_vectors",
+    "hits_by_class",
+    "hits_by_query",
+    "log_normalizer_statistics",
+]

@@ -2,10 +2,12 @@
 
 from widemax.sampling.all_classes import AllClassesSampler
 from widemax.sampling.base import DrawnSampler, Sampler
+from widemax.sampling.hard import HardNegativeSampler
 from widemax.sampling.in_batch import Frequency, InBatchSampler
 from widemax.sampling.learned_unigram import LearnedUnigramSampler
 from widemax.sampling.log_uniform import LogUniformSampler
 from widemax.sampling.mixture import MixtureSampler
+from widemax.sampling.ngram import NGramSampler
 from widemax.sampling.partition import PartitionSampler
 from widemax.sampling.queue import QueueSampler
 from widemax.sampling.streaming import StreamingFrequency
@@ -16,10 +18,12 @@ __all__ = [
     "AllClassesSampler",
     "DrawnSampler",
     "Frequency",
+    "HardNegativeSampler",
     "InBatchSampler",
     "LearnedUnigramSampler",
     "LogUniformSampler",
     "MixtureSampler",
+    "NGramSampler",
     "PartitionSampler",
     "QueueSampler",
     "Sampler",

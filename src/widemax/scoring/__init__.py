@@ -1,6 +1,13 @@
 """Scorers: where a class's vector comes from."""
 
 from widemax.scoring.base import Scorer
+from widemax.scoring.char_cnn import CharCNNScorer
+from widemax.scoring.differentiated import DifferentiatedScorer
 from widemax.scoring.table import TableScorer
 
-__all__ = ["Scorer", "TableScorer"]
+__all__ = [
+    "CharCNNScorer",
+    "DifferentiatedScorer",
+    "Scorer",
+    "TableScorer",
+]
