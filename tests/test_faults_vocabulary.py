@@ -141,10 +141,29 @@ def test_long_keys_do_not_flood_the_message():
     assert len(str(raised.value)) < 200
 
 
-@pytest.mark.parametrize("ids", [[0, 3], [-1], torch.tensor([[0]]), torch.tensor([0.0])])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [0, 3],
+        [-1],
+        torch.tensor([[0]]),
+        torch.tensor([0.0]),
+        torch.tensor(0),
+        0,
+        None,
+        [None],
+        ["a"],
+        [[0], [1, 2]],
+        [2**70],
+    ],
+)
 def test_bad_ids(ids):
     with pytest.raises(ValueError, match="ids must"):
         Vocabulary.count(["a", "b", "c"]).decode(ids)
+
+
+def test_unsigned_ids_are_decoded():
+    assert Vocabulary.count(["a", "b"]).decode(np.array([1, 0], dtype=np.uint32)) == ["b", "a"]
 
 
 def write(path, table, version="1", unknown=None):
@@ -182,6 +201,14 @@ def test_bad_saved_vocabulary_names_path_and_field(tmp_path, table, fields, mess
     path = tmp_path / "vocabulary.parquet"
     write(path, table, **fields)
     with pytest.raises(ValueError, match=rf"vocabulary\.parquet.*{message}"):
+        Vocabulary.load(path)
+
+
+def test_a_field_nested_without_end_is_refused(tmp_path):
+    path = tmp_path / "vocabulary.parquet"
+    fields = {"widemax.vocabulary.version": "1", "widemax.vocabulary.unknown": "[" * 100_000}
+    pl.DataFrame({"key": ["a"], "count": [1]}).write_parquet(path, metadata=fields)
+    with pytest.raises(ValueError, match="unknown must be a key or null"):
         Vocabulary.load(path)
 
 

@@ -188,11 +188,15 @@ class Vocabulary:
 
     def decode(self, ids: Tensor | np.ndarray[Any, Any] | Sequence[int]) -> list[Key]:
         """Return the keys of the classes ``ids`` [N]."""
-        if len(ids) == 0:
+        try:
+            given = torch.as_tensor(ids)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"ids must hold whole numbers: {error}") from error
+        if given.dim() != 1:
+            raise ValueError(f"ids must have shape [N], got {list(given.shape)}")
+        if not len(given):
             return []
-        checked = check_ids("ids", torch.as_tensor(ids), len(self))
-        if checked.dim() != 1:
-            raise ValueError(f"ids must have shape [N], got {list(checked.shape)}")
+        checked = check_ids("ids", given, len(self))
         return self.keys.gather(checked.cpu().numpy()).to_list()
 
     def trimmed(
@@ -371,7 +375,7 @@ def _stored_unknown(fields: Mapping[str, str]) -> Key | None:
     text = fields.get(_UNKNOWN_FIELD, "")
     try:
         unknown = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         unknown = ...
     if unknown is not None and not isinstance(unknown, str | int):
         raise ValueError(f"field {_UNKNOWN_FIELD} must be a key or null, got {show(text)}")
