@@ -189,6 +189,7 @@ def _check_expected_counts(
 ) -> None:
     sampler = _frozen(sampler)
     candidates = sampler.sample(num_samples, targets, generator=generator)
+    assert candidates.ids.shape[-1], f"no candidate was given for {len(targets):,} targets"
     log_prob = sampler.log_prob(candidates.ids)
     target_log_prob = sampler.log_prob(targets)
     if getattr(sampler, "unique", False):

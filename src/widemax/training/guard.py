@@ -33,9 +33,10 @@ class NonFiniteError(ValueError):
 
 
 def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
-    """Raise ``NonFiniteError`` if a loss, a gradient or a parameter is NaN or infinite.
+    """Raise ``NonFiniteError`` if a loss or a gradient is NaN or infinite, naming where it began.
 
-    Formula: Σ x is finite for every tensor, or each of its entries is.
+    Formula: Σ x is finite for every tensor, or each of its entries is. A bad parameter is named
+    before the losses, and those before the gradients; one that took no part is not looked at.
 
     Shapes: ``losses`` of any shape; call it after ``backward`` and before ``optimizer.step``, and
     nothing bad is ever written to the weights.
