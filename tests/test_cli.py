@@ -38,7 +38,12 @@ def test_same_seed_same_figures(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["--steps", "0"], "steps"), (["--num-classes", "0"], "num_classes")],
+    [
+        (["--steps", "0"], "steps"),
+        (["--num-classes", "0"], "num_classes"),
+        # Refused before the minute of training, not after it.
+        (["--json", "no/such/folder/figures.json"], "json must lie in an existing folder"),
+    ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["widemax", "demo", *arguments])

@@ -19,6 +19,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from widemax.data.simulation import SimulatedWorld
+from widemax.files import atomic_write
 from widemax.heads import FullHead, Head, SampledHead
 from widemax.objectives import (
     Objective,
@@ -86,6 +87,8 @@ def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) 
         raise ValueError(f"num_classes must be at least {TOP} for recall@{TOP}, got {num_classes}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps:,}")
+    if json_path and not Path(json_path).parent.is_dir():
+        raise ValueError(f"json must lie in an existing folder, got {json_path!r}")
     started = time.perf_counter()
     columns = (TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -110,7 +113,8 @@ def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) 
     )
     _show(console, title, results, time.perf_counter() - started)
     if json_path:
-        Path(json_path).write_text(json.dumps([asdict(result) for result in results], indent=1))
+        with atomic_write(json_path) as file:
+            file.write(json.dumps([asdict(result) for result in results], indent=1).encode())
 
 
 def _clicks(world: SimulatedWorld, number: int, seed: int) -> Clicks:
