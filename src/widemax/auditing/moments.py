@@ -15,6 +15,10 @@ _STUDENT_T = 2.093
 """The 97.5 % point of Student's t with NUM_GROUPS − 1 = 19 degrees of freedom."""
 
 
+_HIDDEN_ERRORS = 3.0
+"""So many standard errors of bias the noise may cancel: with 3 the upper end misses 0 to 7 %."""
+
+
 class Interval(NamedTuple):
     """An estimate and the ends of its 95 % confidence interval."""
 
@@ -57,14 +61,14 @@ def relative_bias(moments: Moments) -> Interval:
     The squared norm of a mean is too large by its variance; the mean of ⟨d_j, d_k⟩ over pairs of
     different, hence independent groups is not. Its error comes from leaving out one group at a
     time, which errs on the wide side (Efron & Stein 1981). A bias of the size of the noise may be
-    hidden by it: the upper end also allows for the noise in its worst direction.
+    hidden by it: the upper end allows for that much in the direction where noise is worst.
     """
     square = _mean_of_pairs(moments.gram)
     margin = _STUDENT_T * _jackknife_error(moments.gram)
     value = math.sqrt(max(0.0, square))
     low = math.sqrt(max(0.0, square - margin))
-    high = math.sqrt(max(0.0, square + margin))
-    high = max(high, value + _STUDENT_T * _largest_error(moments.gram))
+    hidden = _HIDDEN_ERRORS * _largest_error(moments.gram)
+    high = max(math.sqrt(max(0.0, square + margin)), math.hypot(value, hidden))
     size = math.sqrt(moments.size)
     return Interval(value / size, low / size, high / size)
 
