@@ -62,6 +62,7 @@ def test_a_random_subset_of_a_wider_band_is_distinct_and_even():
 
 
 def test_candidates_follow_the_model_as_it_learns():
+    torch.manual_seed(0)
     scorer, sampler = make()
     head = SampledHead(scorer, sampler, objective=info_nce, num_samples=6)
     optimiser = torch.optim.Adam(head.parameters(), lr=0.05)
