@@ -307,3 +307,13 @@ def test_trains_to_the_distribution_of_its_targets():
         optimizer.step()
     learned = head.log_prob(hidden[:1]).exp()[0]
     assert F.l1_loss(learned, weights, reduction="sum") < 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_probabilities_sum_to_one(dtype):
+    head = AdaptiveHead(16, 300, cutoffs=[20, 100], bias=True).to(dtype)
+    hidden = (3 * torch.randn(5, 16, generator=torch.Generator().manual_seed(0))).to(dtype)
+    total = head.log_prob(hidden).exp().sum(-1)
+    torch.testing.assert_close(total, torch.ones(5), rtol=0, atol=1e-5)
+    ids = torch.tensor([[0, 50, 299]]).expand(5, -1)
+    torch.testing.assert_close(head.log_prob(hidden, ids), head.log_prob(hidden)[:, [0, 50, 299]])

@@ -283,3 +283,12 @@ def test_a_compiled_head_draws_distinct_classes(per_example):
         losses = compiled(hidden[:rows], targets[:rows])
         torch.manual_seed(0)
         torch.testing.assert_close(losses, head(hidden[:rows], targets[:rows]))
+
+
+@pytest.mark.parametrize("name", ["full", "sampled"])
+def test_a_positive_listed_twice_counts_once(name):
+    scorer, hidden, _ = world(batch=3)
+    head = FullHead(scorer) if name == "full" else SampledHead(scorer, AllClassesSampler(30))
+    once = torch.tensor([[3, 5, -100], [7, -100, -100], [1, 2, 4]])
+    twice = torch.tensor([[3, 5, 3], [7, 7, 7], [1, 2, 4]])
+    torch.testing.assert_close(head(hidden, twice), head(hidden, once))

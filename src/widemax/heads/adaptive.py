@@ -19,7 +19,7 @@ from widemax.heads.cutoffs import (
     choose_cutoffs,
     reduced_dimension,
 )
-from widemax.heads.exact import linear_log_normalizer
+from widemax.heads.exact import linear_log_normalizer, linear_scores
 from widemax.heads.kept import cluster_cross_entropy
 from widemax.sampling.counts import Counts
 from widemax.validation import ABSENT, check_hidden, check_ids, check_num_classes
@@ -265,9 +265,8 @@ class AdaptiveHead(Head):
     def _entry(self, hidden: Tensor) -> Tensor:
         """Return [B, 1 + clusters]: −log Z of the head, then log P(cluster | x)."""
         log_normalizer = linear_log_normalizer(hidden, self.weight, self.bias)[:, None]
-        clusters = hidden @ self.weight[self.shortlist :].T
-        if self.bias is not None:
-            clusters = clusters + self.bias[self.shortlist :]
+        biases = None if self.bias is None else self.bias[self.shortlist :]
+        clusters = linear_scores(hidden, self.weight[self.shortlist :], biases)
         return torch.cat([-log_normalizer, clusters - log_normalizer], dim=1)
 
     def _open(self, index: int, hidden: Tensor, entry: Tensor) -> OpenPart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, check_tensor
@@ -39,13 +40,23 @@ def read_batch(
     targets = as_int64("targets", targets)
     ignored = targets == ignore_index
     check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
-    targets = targets.masked_fill(ignored, ABSENT)
+    targets = _without_repeats(targets.masked_fill(ignored, ABSENT))
     check_hidden(hidden, dimension, rows=targets.shape[0])
     kept = ~ignored if targets.dim() == 1 else ~ignored.all(-1)
     if bool(kept.all()):
         return Batch(hidden, targets, None)
     rows = kept.nonzero()[:, 0]
     return Batch(hidden[rows], targets[rows], rows)
+
+
+def _without_repeats(targets: Tensor) -> Tensor:
+    """Mark a positive that a row lists twice as absent the second time: positives are a set."""
+    if targets.dim() == 1 or targets.shape[1] == 1:
+        return targets
+    ordered, order = targets.sort(dim=1, stable=True)
+    repeated = torch.zeros_like(ordered, dtype=torch.bool)
+    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return targets.masked_fill(torch.zeros_like(repeated).scatter_(1, order, repeated), ABSENT)
 
 
 def check_weights(weights: Tensor | None, size: int) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.heads.exact import linear_topk
+from widemax.heads.exact import linear_scores, linear_topk
 from widemax.heads.kept import cluster_cross_entropy
 from widemax.validation import ABSENT
 
@@ -49,14 +49,15 @@ class OpenPart(NamedTuple):
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return [B, S] for ids [S] of this part."""
         local = ids - self.start
-        scores = self.queries @ self.vectors[local].T + self.offset[:, None]
-        return scores if self.biases is None else scores + self.biases[local]
+        biases = None if self.biases is None else self.biases[local]
+        return linear_scores(self.queries, self.vectors[local], biases) + self.offset[:, None]
 
     def pair_log_prob(self, rows: Tensor, ids: Tensor) -> Tensor:
         """Return [N] for N pairs of a row and a class of this part."""
         local = ids - self.start
-        scores = (self.queries[rows] * self.vectors[local]).sum(-1) + self.offset[rows]
-        return scores if self.biases is None else scores + self.biases[local]
+        biases = None if self.biases is None else self.biases[local, None]
+        scores = linear_scores(self.queries[rows], self.vectors[local, None], biases)
+        return scores[:, 0] + self.offset[rows]
 
     def topk(self, k: int, exclude: Tensor | None) -> TopK:
         """Return the best classes of this part by log-probability."""
