@@ -174,6 +174,22 @@ def growth_figures(report: Report, repeats: int) -> dict[str, list[float]]:
     return curves
 
 
+def tree_figures(report: Report) -> None:
+    """Average path lengths at V = 10,000 beside the entropy, which no binary code can beat."""
+    counts = 1.0 / torch.arange(1, 10_001, dtype=torch.float64)
+    summaries = {
+        "balanced": wm.Tree.balanced(10_000).describe(counts),
+        "Huffman": wm.Tree.huffman(counts).describe(counts),
+    }
+    for name, summary in summaries.items():
+        print(f"{name} tree, Zipf counts: {summary}")
+    entropy = summaries["Huffman"].entropy_bits
+    report.add("balanced tree, V = 10,000: average path", summaries["balanced"].average_path)
+    huffman = summaries["Huffman"].average_path
+    report.add("Huffman tree, V = 10,000: average path", huffman, entropy + 1, "at most")
+    report.add("entropy of the counts (bits)", entropy)
+
+
 def plot(curves: dict[str, list[float]]) -> None:
     import matplotlib
 
@@ -201,6 +217,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="Sparse invariant checks")
     report = Report(options)
     check_results()
+    tree_figures(report)
     step_figures(report, options.repeats)
     if not options.no_growth:
         plot(growth_figures(report, options.repeats))

@@ -28,9 +28,11 @@ def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
     """
     classes = classes if classes.dim() == 2 else classes[:, None]
     ids = ids.expand(len(classes), ids.shape[-1])
+    if classes.shape[1] == 0:
+        return torch.zeros_like(ids, dtype=torch.bool)
     if classes.shape[1] <= _FEW:
-        hits = torch.zeros_like(ids, dtype=torch.bool)
-        for column in classes.unbind(1):
+        hits = ids == classes[:, :1]
+        for column in classes[:, 1:].unbind(1):
             hits |= ids == column[:, None]
         return hits
     ordered = classes.sort(dim=-1).values

@@ -184,6 +184,8 @@ def _check_samplers(samplers: Sequence[Sampler], weights: Sequence[float]) -> No
                 f"samplers must share num_classes = {samplers[0].num_classes:,}, "
                 f"got {sampler.num_classes:,} for samplers[{k}]"
             )
+        if not getattr(sampler, "is_probability_sample", True):
+            raise ValueError(f"samplers[{k}] is no probability sample: it has no q(y) to mix")
         if getattr(sampler, "unique", False):
             raise ValueError(f"samplers[{k}] must not be unique: distinct draws have no n·q(y)")
         if _is_per_example(sampler) != _is_per_example(samplers[0]):
