@@ -96,9 +96,8 @@ def test_it_says_that_it_is_no_probability_sample():
     assert sampler.is_probability_sample is False
     with pytest.raises(ValueError, match="no log_prob"):
         sampler.log_prob(torch.tensor([1]))
-    mixture = MixtureSampler([sampler, UniformSampler(V, per_example=True)], [0.5, 0.5])
-    with pytest.raises(ValueError, match="cannot be mixed"):
-        mixture.sample(8, torch.tensor([1, 2]), hidden=torch.randn(2, D))
+    with pytest.raises(ValueError, match="no probability sample"):
+        MixtureSampler([sampler, UniformSampler(V, per_example=True)], [0.5, 0.5])
 
 
 def test_a_copied_head_searches_its_own_copy():
