@@ -104,8 +104,8 @@ class Method:
 
 METHODS = {
     "exact softmax": Method(lambda shop: wm.FullHead(shop.table()), 0.0),
-    "sampled softmax": Method(lambda shop: shop.sampled(wm.sampled_softmax), 0.1),
-    "corrected log Q": Method(lambda shop: shop.sampled(wm.corrected_log_q), 0.1),
+    "sampled softmax": Method(lambda shop: shop.sampled(wm.sampled_softmax), 0.15),
+    "corrected log Q": Method(lambda shop: shop.sampled(wm.corrected_log_q), 0.15),
     "NCE": Method(lambda shop: shop.sampled(wm.nce), 0.3),
     "importance sampling": Method(lambda shop: shop.importance(None), 0.2),
     "importance sampling, ESS ≥ 128": Method(lambda shop: shop.importance(128), 0.2),

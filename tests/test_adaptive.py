@@ -147,7 +147,7 @@ def test_several_positives_ignored_examples_and_weights():
     weights = torch.rand(20, dtype=torch.float64)
     labels = torch.zeros(20, 60, dtype=torch.float64)
     for row, ids in enumerate(targets.tolist()):
-        present = [index for index in ids if index != -100]
+        present = {index for index in ids if index != -100}  # listed twice, it counts once
         for index in present:
             labels[row, index] += 1 / len(present)
     losses = head(hidden, targets, weights=weights)

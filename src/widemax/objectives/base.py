@@ -12,10 +12,6 @@ REMOVED = float("-inf")
 """The score of a candidate that does not compete: neutral in every loss of the table."""
 
 
-_SMALL = 32.0
-"""Up to here float32 scores are spaced by at most 4e-6: F − log Q loses nothing that matters."""
-
-
 class Objective(Protocol):
     """A function from scores to one loss per example: a row of the candidate-sampling table.
 
@@ -142,9 +138,6 @@ def centre(positives: Positives, negatives: Tensor) -> tuple[Positives, Tensor]:
     """
     absent = ~positives.present
     top = largest(positives.scores.masked_fill(absent, REMOVED), negatives)
-    # Small scores keep their digits as they are: a copy of [B, S] is spared.
-    if not torch.compiler.is_compiling() and bool((top.abs() <= _SMALL).all()):
-        return positives, negatives
     shifted = (positives.scores - top).masked_fill(absent, 0.0)
     return positives._replace(scores=shifted), negatives - top
 
