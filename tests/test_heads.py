@@ -22,7 +22,13 @@ from widemax.heads import (
     hits_by_query,
 )
 from widemax.objectives import full_softmax, nce, sampled_softmax
-from widemax.sampling import AllClassesSampler, InBatchSampler, UniformSampler, UnigramSampler
+from widemax.sampling import (
+    AllClassesSampler,
+    BatchHardNegativeSampler,
+    InBatchSampler,
+    UniformSampler,
+    UnigramSampler,
+)
 from widemax.scoring import TableScorer
 
 
@@ -48,6 +54,7 @@ def test_the_tables_of_cases_are_complete():
     heads = [make() for module in cases for make, _ in module.HEADS.values()]
     held = {part for head in heads for part in parts_of(head)}
     held |= {SelfNormalisedHead, InfrequentHead}  # tests/test_normalised.py
+    held |= {BatchHardNegativeSampler}  # tests/test_batch_hard_negatives.py
     tables = (registry.HEADS, registry.SCORERS, registry.SAMPLERS, registry.OBJECTIVES)
     for table in tables:
         missing = [name for name, thing in table.items() if thing not in held]

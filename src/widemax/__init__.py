@@ -73,6 +73,7 @@ from widemax.objectives import (
 )
 from widemax.sampling import (
     AllClassesSampler,
+    BatchHardNegativeSampler,
     DrawnSampler,
     Frequency,
     HardNegativeSampler,
@@ -106,6 +107,7 @@ __all__ = [
     "AdaptiveHead",
     "AllClassesSampler",
     "AuditReport",
+    "BatchHardNegativeSampler",
     "Candidates",
     "CharCNNScorer",
     "CostModel",

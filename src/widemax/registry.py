@@ -33,6 +33,7 @@ from widemax.objectives import (
 )
 from widemax.sampling import (
     AllClassesSampler,
+    BatchHardNegativeSampler,
     HardNegativeSampler,
     InBatchSampler,
     LearnedUnigramSampler,
@@ -49,6 +50,7 @@ from widemax.scoring import CharCNNScorer, DifferentiatedScorer, Scorer, TableSc
 
 SAMPLERS: Mapping[str, type[Sampler]] = {
     "all": AllClassesSampler,
+    "batch-hard-negatives": BatchHardNegativeSampler,
     "hard-negatives": HardNegativeSampler,
     "in-batch": InBatchSampler,
     "learned-unigram": LearnedUnigramSampler,

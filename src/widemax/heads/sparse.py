@@ -93,7 +93,7 @@ class SparseHead(ScorerHead):
 
     def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Raise: a sparse distribution is not exp(F) divided by a sum over all classes."""
-        raise NotImplementedError(f"{type(self).__name__} has no log-normaliser over all classes")
+        raise ValueError(f"{type(self).__name__} has no log-normaliser over all classes")
 
 
 def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

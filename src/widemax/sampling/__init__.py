@@ -2,6 +2,7 @@
 
 from widemax.sampling.all_classes import AllClassesSampler
 from widemax.sampling.base import DrawnSampler, Sampler
+from widemax.sampling.batch_hard import BatchHardNegativeSampler
 from widemax.sampling.hard import HardNegativeSampler
 from widemax.sampling.in_batch import Frequency, InBatchSampler
 from widemax.sampling.learned_unigram import LearnedUnigramSampler
@@ -16,6 +17,7 @@ from widemax.sampling.unigram import UnigramSampler
 
 __all__ = [
     "AllClassesSampler",
+    "BatchHardNegativeSampler",
     "DrawnSampler",
     "Frequency",
     "HardNegativeSampler",
