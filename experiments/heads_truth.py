@@ -123,6 +123,8 @@ METHODS = {
     "self-normalised": Method(lambda shop: wm.SelfNormalisedHead(shop.table()), 0.1),
     "infrequent, 10 %": Method(lambda shop: wm.InfrequentHead(shop.table(), fraction=0.1), 0.3),
     "top-k sparse, k = 1,000": Method(lambda shop: wm.TopKSoftmaxHead(shop.table(), k=1_000), None),
+    "sparsemax": Method(lambda shop: wm.SparsemaxHead(shop.table()), None),
+    "1.5-entmax": Method(lambda shop: wm.Entmax15Head(shop.table()), None),
     "negative sampling": Method(lambda shop: shop.sampled(wm.negative_sampling), None),
     "InfoNCE (no log Q)": Method(lambda shop: shop.sampled(wm.info_nce), None),
 }
@@ -199,13 +201,18 @@ def main() -> None:
     parser.add_argument("--num-classes", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--clicks", type=int, default=2_500_000)
+    parser.add_argument(
+        "--heads", nargs="*", default=list(METHODS), choices=list(METHODS), metavar="HEAD",
+        help="only these, beside the exact softmax",
+    )  # fmt: skip
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="sampled_softmax")
     # So many that even the fastest head meets few twice: overfitting is not what is compared.
     shop = Shop.simulate(options.num_classes, options.clicks)
     results: dict[str, tuple[Trained, Trained]] = {}
     budget = 0.0  # what the exact softmax, the first, takes for its steps
-    for name in track(list(METHODS), description="training every head twice"):
+    names = dict.fromkeys(["exact softmax", *options.heads])
+    for name in track(list(names), description="training every head twice"):
         by_steps = train(shop, make(shop, name), steps=options.steps)
         budget = budget or by_steps.seconds
         by_time = train(shop, make(shop, name), steps=sys.maxsize, seconds=budget)
