@@ -25,7 +25,7 @@ PROJECTIONS = {
 def chunks(request, monkeypatch):
     if request.param != "at once":
         monkeypatch.setattr(sparse_loss, "_CHUNK_SCORES", 150)
-        monkeypatch.setattr(sparse, "_FIRST_SUPPORT", 2)
+        monkeypatch.setattr(sparse, "_SUPPORTS", (2, 8))
     if request.param == "nothing kept":
         monkeypatch.setattr(sparse_loss, "_KEPT_SUPPORT", 0)
 

@@ -14,8 +14,8 @@ from widemax.heads.sparse_loss import RowLosses, Support, Targets, row_chunks, s
 from widemax.scoring import Scorer
 from widemax.validation import check_hidden, check_ids
 
-# A support is first sought among so many of the best scores, then among four times as many.
-_FIRST_SUPPORT = 128
+# A support is sought among so many of the best scores, then among all.
+_SUPPORTS = (128, 1024)
 
 
 class SparseHead(ScorerHead):
@@ -166,26 +166,32 @@ class _ProjectionHead(SparseHead):
         """Return the entropy [B] that the projection maximises together with p·F."""
 
     def support(self, scores: Tensor) -> Support:
-        """Return the classes above the threshold, sought among more and more of the best."""
-        size = _FIRST_SUPPORT
-        while True:
+        """Return the classes above the threshold, sought among the best, then among all."""
+        for size in _SUPPORTS:
             values, ids = _best(scores, min(size, self.num_classes))
-            # Scores out of reach change nothing; cut off, they cannot drown the sums of squares.
-            # Twice the reach, for rounding must not lift the ones cut off above the threshold.
-            prob = self.project((values - values[:, :1].detach()).clamp(min=-2 * self.reach))
+            prob = self._project_clamped(values)
             if size >= self.num_classes or not bool((prob[:, -1] > 0).any()):
+                width = int((prob > 0).sum(-1).max())
+                values, ids, prob = values[:, :width], ids[:, :width], prob[:, :width]
                 break
-            size *= 4
-        width = int((prob > 0).sum(-1).max())
-        prob = prob[:, :width]
+        else:
+            # Scores this flat are projected as they stand: the best of so many would be a sort.
+            values, prob = scores, self._project_clamped(scores)
+            ids = torch.arange(self.num_classes, device=scores.device).expand_as(scores)
         smallest = torch.finfo(prob.dtype).tiny
         log_prob = prob.clamp(min=smallest).log().masked_fill(prob == 0, -torch.inf)
-        return Support(ids[:, :width], values[:, :width], log_prob)
+        return Support(ids, values, log_prob)
+
+    def _project_clamped(self, scores: Tensor) -> Tensor:
+        # Scores out of reach change nothing; cut off, they cannot drown the sums of squares.
+        # Twice the reach, for rounding must not lift the ones cut off above the threshold.
+        top = scores.detach().amax(-1, keepdim=True)
+        return self.project((scores - top).clamp(min=-2 * self.reach))
 
     def row_losses(self, support: Support, targets: Targets) -> RowLosses:
         """Return p·F + H(p) − Σ_t share_t·F_t, all F less the row's best."""
         prob = support.log_prob.exp()
-        top = support.scores[:, :1]
+        top = support.scores.amax(-1, keepdim=True)
         conjugate = (prob * (support.scores - top)).sum(-1) + self.entropy(prob)
         losses = conjugate - (targets.shares * (targets.scores - top)).sum(-1)
         return RowLosses(losses, prob, -targets.shares)

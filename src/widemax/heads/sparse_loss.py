@@ -14,10 +14,12 @@ _CHUNK_SCORES = 2**23
 # Wider supports than this are found again in backward instead of kept: with all scores equal the
 # support is the whole catalogue, and keeping it would be the [B, V] that is to be avoided.
 _KEPT_SUPPORT = 1024
+# From this part of all classes on, a dense product beats sorting the entries of a sparse one.
+_DENSE_SHARE = 1 / 16
 
 
 class Support(NamedTuple):
-    """The classes of each row that may have probability, best first, each [B, K]."""
+    """The classes of each row that may have probability, each [B, K]."""
 
     ids: Tensor
     scores: Tensor
@@ -57,6 +59,10 @@ class _Derivative(NamedTuple):
     values: Tensor
 
     def matrix(self, num_classes: int) -> Tensor:
+        """Return the derivative as [B, V]: sparse unless so full that a dense product is faster."""
+        if self.ids.shape[1] > _DENSE_SHARE * num_classes:
+            dense = self.values.new_zeros(len(self.ids), num_classes)
+            return dense.scatter_add_(1, self.ids, self.values)
         rows = torch.arange(len(self.ids), device=self.ids.device)
         places = torch.stack([rows[:, None].expand_as(self.ids).flatten(), self.ids.flatten()])
         size = (len(self.ids), num_classes)
@@ -132,7 +138,7 @@ class _SparseLoss(torch.autograd.Function):
                 )
             derivative = _Derivative(ids, values * grad[rows, None])
             matrix = derivative.matrix(len(vectors))
-            grad_queries[rows] = torch.sparse.mm(matrix, wide_vectors)
+            grad_queries[rows] = matrix @ wide_vectors
             if grad_vectors is not None:
                 grad_vectors.addmm_(matrix.t(), wide_queries[rows])
             if grad_biases is not None:
