@@ -1,4 +1,4 @@
-"""The two types that cross rooms: what a sampler hands to a head, and what a head hands back."""
+"""The types that cross rooms: sampler to head, scorer to objective, head to its user."""
 
 from __future__ import annotations
 
@@ -37,6 +37,41 @@ class Candidates:
     log_expected_count: Tensor
     target_log_expected_count: Tensor
     rows: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerProduct:
+    """Scores of shared candidates that are not multiplied out yet.
+
+    Formula: F(x_b, y_s) = queries[b]·vectors[s] + biases[s].
+
+    Shapes: ``queries`` [B, D], ``vectors`` [S, D], ``biases`` [S] or None; ``scores()`` is [B, S].
+
+    Cost: O(B·S·D) when multiplied out.
+
+    Reference: none.
+
+    Use when: an objective can use the factors: the gradient of a log-sum-exp by queries and vectors
+    needs no [B, S] gradient of scores. Avoid when: scores themselves are wanted.
+
+    >>> import torch
+    >>> InnerProduct(queries=torch.ones(1, 2), vectors=torch.ones(3, 2), biases=None).scores()
+    tensor([[2., 2., 2.]])
+    """
+
+    queries: Tensor
+    vectors: Tensor
+    biases: Tensor | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[B, S]."""
+        return len(self.queries), len(self.vectors)
+
+    def scores(self) -> Tensor:
+        """Return the scores, [B, S]."""
+        scores = self.queries @ self.vectors.T
+        return scores if self.biases is None else scores + self.biases
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
-from widemax.candidates import Candidates
+from widemax.candidates import Candidates, InnerProduct
 from widemax.heads.base import ScorerHead
 from widemax.heads.batch import Batch, check_weights, finish_losses, read_batch
 from widemax.heads.masks import hits_by_class, hits_by_query
-from widemax.objectives import Objective, sampled_softmax
+from widemax.objectives import Objective, sampled_softmax, takes_inner_product
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
 from widemax.validation import check_ids, check_tensor
@@ -100,17 +102,30 @@ class SampledHead(ScorerHead):
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
         target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
-        candidate_scores = self.scorer(batch.hidden, candidates.ids)
-        if excluded is not None:
-            candidate_scores = candidate_scores.masked_fill(excluded, -torch.inf)
+        candidate_scores = self._candidate_scores(batch.hidden, candidates.ids, excluded)
         return self.objective(
             target_scores.view(batch.targets.shape),
-            candidate_scores,
+            cast("Tensor", candidate_scores),
             target_log_expected_count=candidates.target_log_expected_count,
             log_expected_count=candidates.log_expected_count,
             hits=hits_by_class(candidates.ids, batch.targets),
             target_mask=batch.target_mask,
         )
+
+    def _candidate_scores(
+        self, hidden: Tensor, ids: Tensor, excluded: Tensor | None
+    ) -> Tensor | InnerProduct:
+        shared = excluded is None and ids.dim() == 1
+        if shared and takes_inner_product(self.objective) and _is_plain(self.scorer):
+            return self.scorer.inner_product(hidden, ids)
+        scores: Tensor = self.scorer(hidden, ids)
+        return scores if excluded is None else scores.masked_fill(excluded, -torch.inf)
+
+
+def _is_plain(scorer: Scorer) -> bool:
+    """Return whether calling the scorer does no more than multiply the factors out."""
+    hooked = scorer._forward_hooks or scorer._forward_pre_hooks or scorer._backward_hooks
+    return not hooked and type(scorer).forward is Scorer.forward
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -3,6 +3,7 @@
 from widemax.objectives.base import Objective
 from widemax.objectives.corrected_log_q import corrected_log_q
 from widemax.objectives.importance import effective_sample_size, importance_sampling
+from widemax.objectives.log_sum import takes_inner_product
 from widemax.objectives.logistic import (
     full_logistic,
     gbce,
@@ -25,4 +26,5 @@ __all__ = [
     "negative_sampling",
     "sampled_logistic",
     "sampled_softmax",
+    "takes_inner_product",
 ]

@@ -110,14 +110,17 @@ def read_negatives(candidate_scores: Tensor, rows: int, hits: Tensor | None = No
             f"candidate_scores must have shape [{rows}, S], got {list(candidate_scores.shape)}"
         )
     scores = at_least_float32("candidate_scores", candidate_scores)
-    if hits is None:
-        return scores
-    if hits.shape != scores.shape or hits.dtype != torch.bool:
+    check_hits(hits, scores.shape)
+    return scores if hits is None else scores.masked_fill(hits, REMOVED)
+
+
+def check_hits(hits: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Refuse hits that are not bool of the scores' shape."""
+    if hits is not None and (hits.shape != shape or hits.dtype != torch.bool):
         raise ValueError(
-            f"hits must be bool of shape {list(scores.shape)}, got {hits.dtype} of shape "
+            f"hits must be bool of shape {list(shape)}, got {hits.dtype} of shape "
             f"{list(hits.shape)}"
         )
-    return scores.masked_fill(hits, REMOVED)
 
 
 @torch.no_grad()
@@ -128,18 +131,6 @@ def largest(*groups: Tensor) -> Tensor:
         if scores.shape[1]:
             top = torch.maximum(top, scores.amax(-1, keepdim=True))
     return top.masked_fill(torch.isneginf(top), 0.0)
-
-
-def centre(positives: Positives, negatives: Tensor) -> tuple[Positives, Tensor]:
-    """Return all scores less the largest of their row: a shift that no softmax sees.
-
-    It comes before log Q or a temperature: float32 scores of 10,000 are spaced by 0.001, so
-    F − log Q would round what the small difference of two of them still holds exactly.
-    """
-    absent = ~positives.present
-    top = largest(positives.scores.masked_fill(absent, REMOVED), negatives)
-    shifted = (positives.scores - top).masked_fill(absent, 0.0)
-    return positives._replace(scores=shifted), negatives - top
 
 
 def correct_positives(positives: Positives, target_log_expected_count: Tensor) -> Positives:
@@ -160,23 +151,40 @@ def correct_positives(positives: Positives, target_log_expected_count: Tensor) -
 
 def correct_negatives(negatives: Tensor, log_expected_count: Tensor) -> Tensor:
     """Return G = F − log Q of the candidates; a removed one stays removed, whatever its Q."""
-    log_count = log_expected_count
-    # One number for all candidates is taken too; [B] or [B, 1] would be read as something else.
-    if log_count.shape not in (negatives.shape, negatives.shape[1:], ()):
+    return negatives - check_log_count(log_expected_count, negatives).to(negatives.dtype)
+
+
+def check_log_count(log_count: Tensor, scores: Tensor, hits: Tensor | None = None) -> Tensor:
+    """Return log Q like the candidates, [S] or [B, S], with 0 where it is −inf and none competes.
+
+    A class of proposal probability 0 is never drawn: one that competes is an error.
+    """
+    check_count_shape(log_count, scores.shape)
+    if torch.compiler.is_compiling() or all_finite(log_count):
+        return log_count
+    unknown = ~log_count.isfinite()
+    competing = ~torch.isneginf(scores) if hits is None else ~(torch.isneginf(scores) | hits)
+    if bool((unknown & competing).any()):
         raise ValueError(
-            f"log_expected_count must have shape [S] = {list(negatives.shape[1:])} or [B, S] = "
-            f"{list(negatives.shape)}, got {list(log_count.shape)}"
+            "log_expected_count must be finite for every candidate that competes, got "
+            f"{log_count[unknown][0].item()}: a class of proposal probability 0 is never drawn"
         )
-    # The sum tells in one pass without a copy whether anything is not finite.
-    if not torch.compiler.is_compiling() and not math.isfinite(float(log_count.sum())):
-        unknown = ~log_count.isfinite()
-        if bool((unknown & ~torch.isneginf(negatives)).any()):
-            raise ValueError(
-                "log_expected_count must be finite for every candidate that competes, got "
-                f"{log_count[unknown][0].item()}: a class of proposal probability 0 is never drawn"
-            )
-        log_count = log_count.masked_fill(unknown, 0.0)
-    return negatives - log_count.to(negatives.dtype)
+    return log_count.masked_fill(unknown, 0.0)
+
+
+def check_count_shape(log_count: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse log Q that is not [S], [B, S] or one number for all candidates."""
+    # [B] or [B, 1] would be read as something else.
+    if log_count.shape not in (shape, shape[1:], ()):
+        raise ValueError(
+            f"log_expected_count must have shape [S] = {list(shape[1:])} or [B, S] = "
+            f"{list(shape)}, got {list(log_count.shape)}"
+        )
+
+
+def all_finite(values: Tensor) -> bool:
+    """Return whether no value is NaN or infinite: the sum tells in one pass without a copy."""
+    return math.isfinite(float(values.sum()))
 
 
 def zero_without_positive(losses: Tensor, positives: Positives) -> Tensor:

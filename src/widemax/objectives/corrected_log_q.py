@@ -7,20 +7,20 @@ import math
 import torch
 from torch import Tensor
 
+from widemax.candidates import InnerProduct
 from widemax.objectives.base import (
     Positives,
-    centre,
-    correct_negatives,
     like_positives,
-    read_negatives,
     read_positives,
     zero_without_positive,
 )
+from widemax.objectives.log_sum import centre, factored, sum_candidates
 
 
+@factored
 def corrected_log_q(
     target_scores: Tensor,
-    candidate_scores: Tensor,
+    candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None,
     log_expected_count: Tensor | None,
@@ -55,39 +55,37 @@ def corrected_log_q(
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("corrected_log_q needs target_log_expected_count and log_expected_count")
     positives = read_positives(target_scores, target_mask)
-    negatives = read_negatives(candidate_scores, positives.scores.shape[0], hits)
-    if negatives.shape[1] == 0:
-        return (positives.scores * 0.0).sum(-1) + negatives.sum(-1)
-    num_valid = (negatives > -math.inf).sum(-1)
+    candidates = sum_candidates(
+        candidate_scores, len(positives.scores), log_expected_count=log_expected_count, hits=hits
+    )
     # The weights of all scores add up to 0, so a shift changes nothing; see ``centre``.
-    positives, negatives = centre(positives, negatives)
-    # −log Q'(d) = −log(expected count) + log S + log(1 − Q(t)).
-    log_scale = _log_other_prob(target_log_expected_count, positives, negatives)
-    log_scale = log_scale + math.log(negatives.shape[1])
-    corrected = correct_negatives(negatives, log_expected_count) + log_scale
+    positives, log_sum = centre(positives, candidates)
     # Rows without a negative get a harmless stand-in here and loss 0 below: no NaN in the graph.
-    empty = torch.isneginf(corrected).all(-1)
-    log_sum = corrected.masked_fill(empty[:, None], 0.0).logsumexp(-1)
-    pull, push = _weights(positives, log_sum - num_valid.clamp(min=1).to(log_sum.dtype).log())
+    empty = torch.isneginf(log_sum)
+    num_samples = max(1, candidate_scores.shape[1])
+    # −log Q'(d) = −log(expected count) + log S + log(1 − Q(t)).
+    log_scale = _log_other_prob(target_log_expected_count, positives, num_samples)
+    log_sum = log_sum.masked_fill(empty, 0.0) + (log_scale + math.log(num_samples))
+    pull, push = _weights(positives, log_sum - candidates.competing.clamp(min=1).log())
     losses = push * log_sum - (pull * positives.scores).sum(-1)
     return torch.where(empty, 0.0, zero_without_positive(losses, positives))
 
 
 def _log_other_prob(
-    target_log_expected_count: Tensor, positives: Positives, negatives: Tensor
+    target_log_expected_count: Tensor, positives: Positives, num_samples: int
 ) -> Tensor:
-    """Return log(1 − Q(t)), the chance that a draw is no positive, [B, 1]."""
+    """Return log(1 − Q(t)), the chance that a draw is no positive, [B]."""
     log_count = like_positives(
         "target_log_expected_count", target_log_expected_count, positives.scores
     )
     if not torch.compiler.is_compiling() and bool(log_count[positives.present].isnan().any()):
         raise ValueError("target_log_expected_count must not be NaN")
     # In the wider of both dtypes: 1 − Q(t) loses digits where the proposal favours the target.
-    log_count = log_count.to(torch.promote_types(log_count.dtype, negatives.dtype))
-    target_prob = (log_count.exp() / negatives.shape[1]).masked_fill(~positives.present, 0.0)
+    log_count = log_count.to(torch.promote_types(log_count.dtype, positives.scores.dtype))
+    target_prob = (log_count.exp() / num_samples).masked_fill(~positives.present, 0.0)
     # Estimated counts may claim that only positives are drawn: the logarithm stays finite.
-    other_prob = (1 - target_prob.sum(-1, keepdim=True)).clamp(min=torch.finfo(torch.float32).tiny)
-    return other_prob.log().to(negatives.dtype)
+    other_prob = (1 - target_prob.sum(-1)).clamp(min=torch.finfo(torch.float32).tiny)
+    return other_prob.log().to(positives.scores.dtype)
 
 
 @torch.no_grad()

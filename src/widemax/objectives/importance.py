@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from widemax.candidates import InnerProduct
 from widemax.objectives.base import (
     correct_negatives,
     largest,
@@ -12,11 +13,13 @@ from widemax.objectives.base import (
     read_positives,
     zero_without_positive,
 )
+from widemax.objectives.log_sum import centre, factored, sum_candidates
 
 
+@factored
 def importance_sampling(
     target_scores: Tensor,
-    candidate_scores: Tensor,
+    candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None,
@@ -48,14 +51,12 @@ def importance_sampling(
     if log_expected_count is None:
         raise ValueError("importance_sampling needs log_expected_count")
     positives = read_positives(target_scores, target_mask)
-    negatives = read_negatives(candidate_scores, positives.scores.shape[0])
-    # Less the largest first, for the digits of large scores; see ``centre``.
-    top = largest(negatives)
-    corrected = correct_negatives(negatives - top, log_expected_count)
-    empty = torch.isneginf(corrected).all(-1)
-    log_total = corrected.masked_fill(empty[:, None], 0.0).logsumexp(-1)
-    shifted = (positives.scores - top).masked_fill(~positives.present, 0.0)
-    losses = log_total - (positives.share * shifted).sum(-1)
+    candidates = sum_candidates(
+        candidate_scores, len(positives.scores), log_expected_count=log_expected_count
+    )
+    empty = candidates.competing == 0
+    positives, log_sum = centre(positives, candidates)
+    losses = log_sum.masked_fill(empty, 0.0) - (positives.share * positives.scores).sum(-1)
     return torch.where(empty, 0.0, zero_without_positive(losses, positives))
 
 

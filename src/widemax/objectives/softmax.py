@@ -8,21 +8,24 @@ import warnings
 import torch
 from torch import Tensor
 
+from widemax.candidates import InnerProduct
 from widemax.objectives.base import (
     REMOVED,
     Positives,
-    centre,
-    correct_negatives,
+    check_log_count,
     correct_positives,
+    largest,
     read_negatives,
     read_positives,
     zero_without_positive,
 )
+from widemax.objectives.log_sum import centre, factored, sum_candidates
 
 
+@factored
 def full_softmax(
     target_scores: Tensor,
-    candidate_scores: Tensor,
+    candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None = None,
@@ -48,13 +51,14 @@ def full_softmax(
     >>> round(full_softmax(scores[:, 0], scores, hits=hits).item(), 4)
     0.4076
     """
-    positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
-    return softmax_loss(positives, negatives, label_smoothing=label_smoothing)
+    positives = read_positives(target_scores, target_mask)
+    return _softmax_loss(positives, candidate_scores, hits=hits, label_smoothing=label_smoothing)
 
 
+@factored
 def sampled_softmax(
     target_scores: Tensor,
-    candidate_scores: Tensor,
+    candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None,
     log_expected_count: Tensor | None,
@@ -89,19 +93,22 @@ def sampled_softmax(
     """
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
+    positives = read_positives(target_scores, target_mask)
     _warn_of_repeats(target_log_expected_count)
-    return softmax_loss(
-        correct_positives(positives, target_log_expected_count),
-        correct_negatives(negatives, log_expected_count),
+    return _softmax_loss(
+        positives,
+        candidate_scores,
+        target_log_expected_count=target_log_expected_count,
+        log_expected_count=log_expected_count,
+        hits=hits,
         label_smoothing=label_smoothing,
-        log_class_share=-log_expected_count,
     )
 
 
+@factored
 def info_nce(
     target_scores: Tensor,
-    candidate_scores: Tensor,
+    candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None = None,
@@ -131,22 +138,13 @@ def info_nce(
     """
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}")
-    positives, negatives = _read_centred(target_scores, candidate_scores, hits, target_mask)
-    return softmax_loss(
-        positives._replace(scores=positives.scores / temperature),
-        negatives / temperature,
+    return _softmax_loss(
+        read_positives(target_scores, target_mask),
+        candidate_scores,
+        hits=hits,
+        temperature=temperature,
         label_smoothing=label_smoothing,
     )
-
-
-def _read_centred(
-    target_scores: Tensor,
-    candidate_scores: Tensor,
-    hits: Tensor | None,
-    target_mask: Tensor | None,
-) -> tuple[Positives, Tensor]:
-    positives = read_positives(target_scores, target_mask)
-    return centre(positives, read_negatives(candidate_scores, positives.scores.shape[0], hits))
 
 
 def _warn_of_repeats(target_log_expected_count: Tensor) -> None:
@@ -162,35 +160,59 @@ def _warn_of_repeats(target_log_expected_count: Tensor) -> None:
     )
 
 
-def softmax_loss(
+def _softmax_loss(
     positives: Positives,
-    negatives: Tensor,
+    candidate_scores: Tensor | InnerProduct,
     *,
-    label_smoothing: float = 0.0,
-    log_class_share: Tensor | None = None,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None,
+    temperature: float = 1.0,
+    label_smoothing: float,
 ) -> Tensor:
-    """Return −Σ share·G(t) + LSE over positives ∪ negatives of G, [B]."""
+    """Return −Σ share·G(t) + LSE over positives ∪ negatives of G = F/τ − log Q, [B]."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing!r}")
+    if label_smoothing and isinstance(candidate_scores, InnerProduct):
+        candidate_scores = candidate_scores.scores()
+    candidates = sum_candidates(
+        candidate_scores,
+        len(positives.scores),
+        log_expected_count=log_expected_count,
+        hits=hits,
+        temperature=temperature,
+    )
+    centred, negative_sum = centre(positives, candidates, temperature)
+    if target_log_expected_count is not None:
+        centred = correct_positives(centred, target_log_expected_count)
     # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
-    absent = ~positives.present & positives.present.any(-1, keepdim=True)
-    competing = torch.cat([positives.scores.masked_fill(absent, REMOVED), negatives], dim=-1)
-    labelled = (positives.share * positives.scores).sum(-1)
-    if label_smoothing:
-        uniform = _uniform_mean(competing, negatives, log_class_share)
+    absent = ~centred.present & centred.present.any(-1, keepdim=True)
+    competing = centred.scores.masked_fill(absent, REMOVED)
+    log_total = torch.cat([competing, negative_sum[:, None]], dim=-1).logsumexp(-1)
+    labelled = (centred.share * centred.scores).sum(-1)
+    if isinstance(candidate_scores, Tensor) and label_smoothing:
+        negatives = read_negatives(candidate_scores, len(competing), hits)
+        shifted = (negatives - _top(positives, negatives)) / temperature
+        uniform = _uniform_mean(competing, shifted, log_expected_count)
         labelled = (1 - label_smoothing) * labelled + label_smoothing * uniform
-    return zero_without_positive(competing.logsumexp(-1) - labelled, positives)
+    return zero_without_positive(log_total - labelled, positives)
 
 
-def _uniform_mean(competing: Tensor, negatives: Tensor, log_class_share: Tensor | None) -> Tensor:
+def _top(positives: Positives, negatives: Tensor) -> Tensor:
+    return largest(positives.scores.masked_fill(~positives.present, REMOVED), negatives)
+
+
+def _uniform_mean(positives: Tensor, negatives: Tensor, log_count: Tensor | None) -> Tensor:
     """Return the mean of G over all classes, as the competing ones estimate it, [B].
 
     A candidate stands for 1/Q classes, a positive for itself, and a removed one for none.
     """
-    num_true = competing.shape[1] - negatives.shape[1]
-    log_share = torch.zeros_like(competing)
-    if log_class_share is not None:
-        log_share[:, num_true:] = log_class_share.to(competing.dtype)
+    log_share = torch.zeros_like(torch.cat([positives, negatives], dim=-1))
+    if log_count is not None:
+        log_count = check_log_count(log_count, negatives).to(negatives.dtype)
+        log_share[:, positives.shape[1] :] = -log_count
+        negatives = negatives - log_count
+    competing = torch.cat([positives, negatives], dim=-1)
     removed = torch.isneginf(competing)
     share = log_share.masked_fill(removed, REMOVED).softmax(-1)
     return (share * competing.masked_fill(removed, 0.0)).masked_fill(removed, 0.0).sum(-1)
