@@ -1,0 +1,191 @@
+"""What the row-sparse optimisers share: the walk over parameters, their state, the two paths."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, ClassVar, TypeAlias, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, StateDict
+
+from widemax.optim.rounding import round_stochastically
+from widemax.optim.rows import (
+    SortedRows,
+    arithmetic_dtype,
+    check_gradient,
+    fits_kernel,
+    sort_rows,
+    sum_rows,
+)
+from widemax.validation import check_not_negative, check_positive
+
+Group: TypeAlias = dict[str, Any]
+State: TypeAlias = dict[str, Tensor]
+
+_NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
+
+
+class RowOptimizer(Optimizer):
+    """An optimiser that reads and writes only the rows a sparse gradient touches.
+
+    A subclass gives its rule twice, as ``_apply`` in plain torch and as ``_run_kernel`` for
+    contiguous float32, float64 and bfloat16 tables on the CPU, and says how its state begins.
+
+    State and arithmetic are float32 (float64 for float64 parameters). bfloat16 is written back by
+    ``round_stochastically``, seeded by ``state["step"]``; other half precision to the nearest.
+    """
+
+    _state_names: ClassVar[tuple[str, ...]] = ()
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group of parameters, its numbers checked like those of the first."""
+        self._check_group({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            if not parameter.is_floating_point():
+                self.param_groups.pop()
+                raise ValueError(f"params must be floating point, got dtype {parameter.dtype}")
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every parameter that has a gradient; return what ``closure`` returns, if given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+        return loss
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what ``state_dict`` returned, exactly; as in torch, tensors are not copied.
+
+        torch would cast all state to the parameter's type: float32 sums of a bfloat16 table would
+        come back rounded.
+        """
+        loaded, names = state_dict["state"], set(self._state_names)
+        for entry in loaded.values():
+            if entry and not names <= set(entry) <= names | {"step"}:
+                raise ValueError(
+                    f"state_dict must hold the state of a {type(self).__name__} "
+                    f"({', '.join(self._state_names) or 'none'}), got {', '.join(entry)}"
+                )
+        super().load_state_dict({**state_dict, "state": {}})
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        parameters = chain.from_iterable(group["params"] for group in self.param_groups)
+        for number, parameter in zip(numbers, parameters, strict=True):
+            for name, value in loaded.get(number, {}).items():
+                dtype = torch.int64 if name == "step" else arithmetic_dtype(parameter)
+                device = parameter.device if value.dim() else value.device
+                self.state[parameter][name] = value.to(device, dtype).contiguous()
+
+    def _check_group(self, group: Group) -> None:
+        """Raise if a number of a group is out of its limits."""
+        check_positive("lr", group["lr"])
+        check_not_negative("weight_decay", group["weight_decay"])
+
+    def _new_state(self, parameter: Tensor, grad: Tensor, group: Group) -> State:
+        """Return the state of a parameter at its first gradient."""
+        return {}
+
+    @abstractmethod
+    def _apply(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """Update rows of weights and of their state in place; leave the gradient as it is."""
+
+    @abstractmethod
+    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+        """Do the same by a kernel, on the memory of the parameter and its state."""
+
+    def _has_kernel(self, parameter: Tensor, state: State) -> bool:
+        return fits_kernel(parameter)
+
+    def _update(self, parameter: Tensor, grad: Tensor, group: Group) -> None:
+        check_gradient(parameter, grad)
+        state = self._state_of(parameter, grad, group)
+        if "step" in state and state["step"].dim() == 0:
+            state["step"] += 1
+        if not parameter.numel() or (grad.is_sparse and not grad._nnz()):
+            return
+        dtype = arithmetic_dtype(parameter)
+        if not grad.is_sparse:
+            self._update_plainly(parameter, None, grad.to(dtype), state, group)
+        elif self._has_kernel(parameter, state):
+            self._run_kernel(parameter, sort_rows(grad, dtype), state, group)
+            # What autograd has saved is now stale, and it must notice.
+            torch.autograd.graph.increment_version(parameter)
+        else:
+            self._update_plainly(parameter, *sum_rows(grad, dtype), state, group)
+
+    def _state_of(self, parameter: Tensor, grad: Tensor, group: Group) -> State:
+        state: State = self.state[parameter]
+        if not state:
+            state.update(self._new_state(parameter, grad, group))
+        if parameter.dtype == torch.bfloat16 and "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.int64)
+        for name, value in state.items():
+            if not self._fits(name, value, parameter):
+                raise ValueError(
+                    f"state {name!r} of a parameter of shape {list(parameter.shape)} must belong "
+                    f"to it, got shape {list(value.shape)}; make a new optimiser for a table of "
+                    "another size"
+                )
+        return state
+
+    def _fits(self, name: str, value: Tensor, parameter: Tensor) -> bool:
+        if name == "step":
+            return value.dim() == 0 or value.shape == parameter.shape[:1]
+        return value.shape == parameter.shape
+
+    def _update_plainly(
+        self, parameter: Tensor, ids: Tensor | None, gradient: Tensor, state: State, group: Group
+    ) -> None:
+        """Update the rows ``ids``, or all: gather, apply, write back. The kernels' reference."""
+        weight = _take(parameter, ids).to(gradient.dtype)
+        rows = {name: _take(value, ids) for name, value in state.items()}
+        if group["weight_decay"]:
+            gradient = gradient.add(weight, alpha=group["weight_decay"])
+        self._apply(weight, gradient, rows, group)
+        if parameter.dtype == torch.bfloat16:
+            numbers = torch.arange(_num_rows(parameter), device=parameter.device)
+            weight = round_stochastically(weight, rows["step"], numbers if ids is None else ids)
+        _put(parameter, ids, weight.to(parameter.dtype))
+        for name, value in state.items():
+            _put(value, ids, rows[name])
+
+
+def zeros(shape: torch.Size, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a state of zeros beside a parameter, in memory paid as its pages are touched."""
+    if parameter.device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=parameter.device)
+    # torch.zeros writes every page; NumPy leaves that to the system.
+    return torch.from_numpy(np.zeros(shape, _NUMPY_DTYPES[dtype]))
+
+
+def per_row(numbers: Tensor, like: Tensor) -> Tensor:
+    """Return numbers [n] in a shape that multiplies the rows of a tensor [n, ...]."""
+    return numbers.view(-1, *[1] * (like.dim() - 1))
+
+
+def _num_rows(tensor: Tensor) -> int:
+    return tensor.shape[0] if tensor.dim() else 1
+
+
+def _take(tensor: Tensor, ids: Tensor | None) -> Tensor:
+    return tensor if ids is None or not tensor.dim() else tensor.index_select(0, ids)
+
+
+def _put(tensor: Tensor, ids: Tensor | None, rows: Tensor) -> None:
+    if ids is None or not tensor.dim():
+        tensor.copy_(rows)
+    else:
+        tensor.index_copy_(0, ids, rows)

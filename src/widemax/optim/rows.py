@@ -1,0 +1,80 @@
+"""Gradients by rows: sorted for the kernels, or summed in plain torch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+
+class SortedRows(NamedTuple):
+    """A sparse gradient as the kernels take it: see ``widemax.kernels.rows``."""
+
+    ids: NDArray[np.int64]
+    order: NDArray[np.int64]
+    values: NDArray[Any]
+    gradient: NDArray[Any]
+    row: NDArray[Any]
+
+
+def arithmetic_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the type in which a parameter is updated and its state is kept: at least float32."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def check_gradient(parameter: Tensor, grad: Tensor) -> None:
+    """Raise unless a gradient has the parameter's shape and is dense or sparse in its rows."""
+    if grad.shape != parameter.shape:
+        raise ValueError(
+            f"a gradient must have the shape of its parameter {list(parameter.shape)}, "
+            f"got {list(grad.shape)}"
+        )
+    if grad.is_sparse and grad.sparse_dim() != 1:
+        raise ValueError(
+            f"a sparse gradient must be sparse in its rows alone, got {grad.sparse_dim()} sparse "
+            "dimensions; give values of shape [nnz, ...] and indices of shape [1, nnz]"
+        )
+
+
+def fits_kernel(tensor: Tensor) -> bool:
+    """Return whether a table, or the values of a gradient, can be worked on where it lies."""
+    return tensor.device.type == "cpu" and tensor.dtype in _KERNEL_DTYPES and tensor.is_contiguous()
+
+
+def as_rows(tensor: Tensor) -> NDArray[Any]:
+    """Return the memory of a contiguous tensor [V, ...] as an array [V, D], bfloat16 as bits."""
+    table = tensor.detach().view(tensor.shape[0], -1)
+    return (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
+
+
+def sort_rows(grad: Tensor, dtype: torch.dtype) -> SortedRows:
+    """Return a sparse gradient of at least one entry by rising id, for arithmetic in ``dtype``."""
+    ids, order = torch.sort(grad._indices()[0], stable=True)
+    # Kernels check no bounds, and torch lets such gradients pass.
+    low, high, num_rows = int(ids[0]), int(ids[-1]), grad.shape[0]
+    if low < 0 or high >= num_rows:
+        raise ValueError(
+            f"ids of a sparse gradient must lie between 0 and {num_rows - 1:,}, "
+            f"got {low if low < 0 else high:,}"
+        )
+    values = grad._values()
+    if values.dtype != torch.bfloat16:
+        values = values.to(dtype)
+    rows = as_rows(values.contiguous())
+    buffers = np.empty((2, rows.shape[1]), np.float64 if dtype == torch.float64 else np.float32)
+    return SortedRows(ids.numpy(), order.numpy(), rows, buffers[0], buffers[1])
+
+
+def sum_rows(grad: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the distinct ids [n] of a sparse gradient and their summed values [n, ...]."""
+    # Cast before the sum: bfloat16 would round every addition.
+    values = grad._values().to(dtype)
+    wide = torch.sparse_coo_tensor(
+        grad._indices(), values, grad.shape, check_invariants=False
+    ).coalesce()
+    return wide.indices()[0], wide.values()

@@ -1,0 +1,49 @@
+"""Stochastic gradient descent on the rows that a gradient touches."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from widemax.kernels import rows as kernel
+from widemax.optim.base import Group, RowOptimizer, State
+from widemax.optim.rows import SortedRows, as_rows
+
+
+class RowSGD(RowOptimizer):
+    """Stochastic gradient descent that touches only the rows of a sparse gradient.
+
+    Formula: w_r ← w_r − lr·(g_r + weight_decay·w_r) for each row r of the gradient, its duplicates
+    summed first. ``weight_decay`` is L2 added to the gradient, of touched rows only: a row that is
+    never drawn never decays. A dense gradient touches all rows, as in ``torch.optim.SGD``.
+
+    Shapes: parameters [V, ...] of float32, float64 or bfloat16, their gradients dense or sparse in
+    the rows, indices [1, nnz] with or without duplicates.
+
+    Cost: O(nnz·(D + log nnz)) a step, whatever V is; no state (one number for bfloat16, which is
+    rounded up or down by chance so that small updates survive).
+
+    Reference: Robbins & Monro 1951; Gupta et al. 2015 (stochastic rounding).
+
+    Use when: memory for a state is short, or the rate is decayed by hand as in word2vec. Avoid
+    when: frequent and rare classes share one table: Adagrad gives each a rate of its own.
+
+    >>> import torch
+    >>> table = torch.nn.Embedding(1000, 4, sparse=True)
+    >>> before = table.weight.detach().clone()
+    >>> optimiser = RowSGD(table.parameters(), lr=0.5)
+    >>> table(torch.tensor([7, 7, 3])).sum().backward()
+    >>> optimiser.step()
+    >>> (table.weight.detach() - before)[[3, 7, 8], 0].round(decimals=4).tolist()
+    [-0.5, -1.0, 0.0]
+    """
+
+    def __init__(self, params: ParamsT, lr: float = 1e-3, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    def _apply(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        weight -= float(group["lr"]) * gradient
+
+    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+        step = int(state["step"]) if state else 0
+        kernel.sgd(as_rows(parameter), *rows, float(group["lr"]), group["weight_decay"], step)
