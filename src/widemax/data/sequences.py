@@ -1,0 +1,261 @@
+"""Sequences of classes (a user's items in time order, a sentence's words), and windows on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from widemax.keys import Keys, as_keys
+from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
+
+MAX_WINDOW = 2**16
+"""Most places a window may have on either side of its target."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sequences:
+    """Many sequences of class ids, end to end in one tensor.
+
+    Formula: sequence i = values[offsets[i] : offsets[i + 1]].
+
+    Shapes: ``values`` is int64 [T]; ``offsets`` is int64 [N + 1], from 0 to T and never falling;
+    ``names``, if there are any, holds N keys (of the users). A sequence may be empty.
+
+    Cost: 8 bytes for each value and each sequence, nothing per Python object.
+
+    Reference: none.
+
+    Use when: order matters: the next item, the words around a word. Avoid when: pairs of user and
+    item without an order are enough.
+
+    >>> sequences = Sequences.from_lists([[4, 0, 2], [1], [3, 3]])
+    >>> sequences
+    Sequences(3 sequences, 6 values)
+    >>> sequences.sequence(2).tolist(), sequences.lengths.tolist()
+    ([3, 3], [3, 1, 2])
+    >>> train, targets = sequences.split_last()
+    >>> train.values.tolist(), targets.tolist()
+    ([4, 0, 1, 3], [[2], [-1], [3]])
+    """
+
+    values: Tensor
+    offsets: Tensor
+    names: pl.Series | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("values", "offsets"):
+            if check_tensor(name, getattr(self, name)).dim() != 1:
+                raise ValueError(
+                    f"{name} must have one dimension, got {list(getattr(self, name).shape)}"
+                )
+            object.__setattr__(self, name, as_int64(name, getattr(self, name)))
+        _check_offsets(self.offsets, len(self.values))
+        if len(self.values) and int(self.values.min()) < 0:
+            raise ValueError(f"values must be at least 0, got {int(self.values.min())}")
+        if self.names is not None:
+            object.__setattr__(self, "names", _check_names(self.names, len(self)))
+
+    @classmethod
+    def from_lists(cls, lists: Iterable[Sequence[int]], *, names: Keys | None = None) -> Sequences:
+        """Take one list of class ids for each sequence."""
+        parts = [torch.as_tensor(part, dtype=torch.long) for part in lists]
+        lengths = torch.tensor([len(part) for part in parts], dtype=torch.long)
+        values = torch.cat(parts) if parts else lengths
+        own_names = None if names is None else as_keys(names, name="names")
+        return cls(values, offsets_of(lengths), own_names)
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many values each sequence has, int64 [N]."""
+        return self.offsets.diff()
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"Sequences({len(self):,} sequences, {len(self.values):,} values)"
+
+    def sequence(self, index: int) -> Tensor:
+        """Return the values of one sequence, a view, int64 [its length]."""
+        index = check_whole("index", index, 0, len(self) - 1)
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def split_last(self, n: int = 1) -> tuple[Sequences, Tensor]:
+        """Hold out the last ``n`` values of each sequence: the rest, and targets int64 [N, n].
+
+        This is leave-one-out when sequences are in time order. A sequence of ``n`` values or fewer
+        stays whole, for nothing would be left to predict from; its targets are -1.
+        """
+        n = check_whole("n", n, 1, MAX_WINDOW)
+        held = (self.lengths > n).long() * n
+        ends = self.offsets[1:] - held
+        places = ends[:, None] + torch.arange(n)
+        targets = torch.full_like(places, ABSENT)
+        long_enough = held > 0
+        targets[long_enough] = self.values[places[long_enough]]
+        rest = torch.ones(len(self.values), dtype=torch.bool)
+        rest[places[long_enough].flatten()] = False
+        train = Sequences(self.values[rest], offsets_of(self.lengths - held), self.names)
+        return train, targets
+
+    def split(self, fraction: float) -> tuple[Sequences, Sequences]:
+        """Return the first sequences, and the last ``fraction`` of them, rounded to whole ones."""
+        held = round(check_fraction("fraction", fraction) * len(self))
+        cut = len(self) - held
+        return self._between(0, cut), self._between(cut, len(self))
+
+    def _between(self, start: int, stop: int) -> Sequences:
+        """Return sequences start … stop − 1 as views."""
+        offsets = self.offsets[start : stop + 1]
+        values = self.values[offsets[0] : offsets[-1]]
+        names = None if self.names is None else self.names[start:stop]
+        return Sequences(values, offsets - offsets[0], names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowBatch:
+    """Some targets, and the classes that stood around each.
+
+    Formula: see ``Windows``.
+
+    Shapes: ``context`` is int64 [B, H] with H = before + after, -1 where the sequence has no such
+    place; ``targets`` is int64 [B].
+
+    Cost: it only holds tensors.
+
+    Reference: none.
+
+    Use when: reading what ``Windows.batch`` returns. Avoid when: nothing else makes one.
+
+    >>> batch = Windows(Sequences.from_lists([[4, 0, 2]]), before=2).batch(torch.tensor([1]))
+    >>> batch.context.tolist(), batch.targets.tolist()
+    ([[-1, 4]], [0])
+    """
+
+    context: Tensor
+    targets: Tensor
+
+
+class Windows:
+    """One example for each position: the class there, to be told from those around it.
+
+    Formula: the target of position p is values[p]; its context is values[p − before … p − 1] and
+    values[p + 1 … p + after], in this order, -1 where the sequence of p has no such place.
+
+    Shapes: ``positions`` is int64 [M], places in ``sequences.values``; without it, every place is
+    an example. ``batch`` takes int64 [B] rows, each in 0 … M − 1.
+
+    Cost: 8 bytes per example if ``positions`` are given or examples dropped, else none; a batch is
+    a gather of B·H values, about half a millisecond for 1,024 × 50 on one core.
+
+    Reference: Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013
+    (the continuous bag of words); with ``after=0``, the next item of a session.
+
+    Use when: a model predicts a class from its neighbours. ``require_context`` drops positions
+    that have none. Avoid when: each pair of neighbours is an example of its own (skip-gram).
+
+    >>> sequences = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
+    >>> windows = Windows(sequences, before=2, require_context=True)
+    >>> batch = windows.batch(torch.arange(len(windows)))
+    >>> batch.context.tolist(), batch.targets.tolist()
+    ([[-1, 4], [4, 0], [-1, 3]], [0, 2, 5])
+
+    The last value of each sequence, as leave-one-out asks for it:
+
+    >>> last = Windows(sequences, before=2, positions=sequences.offsets[1:] - 1)
+    >>> last.batch(torch.tensor([0, 2])).targets.tolist()
+    [2, 5]
+    """
+
+    def __init__(
+        self,
+        sequences: Sequences,
+        before: int = 50,
+        after: int = 0,
+        positions: Tensor | None = None,
+        *,
+        require_context: bool = False,
+    ) -> None:
+        self.sequences = sequences
+        self.before = check_whole("before", before, 0, MAX_WINDOW)
+        self.after = check_whole("after", after, 0, MAX_WINDOW)
+        if not self.before + self.after:
+            raise ValueError("before + after must be at least 1, got 0: a window needs a place")
+        if positions is not None:
+            positions = _check_places("positions", positions, len(sequences.values))
+        self.positions = self._with_context(positions) if require_context else positions
+        steps = torch.arange(-self.before, self.after + 1)
+        self._steps = steps[steps != 0]
+
+    def __len__(self) -> int:
+        return len(self.sequences.values if self.positions is None else self.positions)
+
+    def batch(self, rows: Tensor) -> WindowBatch:
+        """Return the examples ``rows`` [B]."""
+        rows = _check_places("rows", rows, len(self))
+        positions = rows if self.positions is None else self.positions[rows]
+        values = self.sequences.values
+        start, end = self._bounds(positions)
+        back, ahead = self._steps[: self.before], self._steps[self.before :]
+        # Each place can fall out of its sequence at one end only.
+        inside = torch.cat(
+            [back >= (start - positions)[:, None], ahead < (end - positions)[:, None]], dim=1
+        )
+        places = positions[:, None] + self._steps
+        # Places beyond the ends are read somewhere, and marked: quicker than to leave them out.
+        read = values.index_select(0, places.clamp_(0, len(values) - 1).flatten())
+        context = torch.where(inside, read.view(places.shape), ABSENT)
+        return WindowBatch(context=context, targets=values[positions])
+
+    def _bounds(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the sequence of each position starts and ends."""
+        offsets = self.sequences.offsets
+        # From the right: of sequences that start here, all but the last are empty.
+        after = torch.searchsorted(offsets, positions, right=True)
+        return offsets[after - 1], offsets[after]
+
+    def _with_context(self, positions: Tensor | None) -> Tensor:
+        if positions is None:
+            positions = torch.arange(len(self.sequences.values))
+        start, end = self._bounds(positions)
+        has_before = (positions > start) & (self.before > 0)
+        has_after = (positions < end - 1) & (self.after > 0)
+        return positions[has_before | has_after]
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    """Return where each of the sequences of these lengths starts, and where the last one ends."""
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+
+
+def _check_offsets(offsets: Tensor, total: int) -> None:
+    if not len(offsets) or int(offsets[0]) != 0 or int(offsets[-1]) != total:
+        ends = [int(offsets[0]), int(offsets[-1])] if len(offsets) else []
+        raise ValueError(f"offsets must start at 0 and end at {total:,}, got the ends {ends}")
+    falling = offsets.diff() < 0
+    if bool(falling.any()):
+        row = int(falling.nonzero()[0]) + 1
+        raise ValueError(f"offsets must never fall, got {offsets[row - 1 : row + 1].tolist()}")
+
+
+def _check_names(names: pl.Series, count: int) -> pl.Series:
+    if len(names) != count:
+        raise ValueError(f"names must be as many as the sequences, {count:,}, got {len(names):,}")
+    return as_keys(names, name="names")
+
+
+def _check_places(name: str, places: Tensor, size: int) -> Tensor:
+    """Return ``places`` as int64 [M] if each lies in 0 … size − 1."""
+    if check_tensor(name, places).dim() != 1:
+        raise ValueError(f"{name} must have one dimension, got {list(places.shape)}")
+    places = as_int64(name, places)
+    if len(places):
+        low, high = (int(bound) for bound in torch.aminmax(places))
+        if low < 0 or high >= size:
+            worst = low if low < 0 else high
+            raise ValueError(f"{name} must be between 0 and {size - 1:,}, got {worst:,}")
+    return places
