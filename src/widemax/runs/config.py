@@ -1,0 +1,204 @@
+"""The configuration of a run: every setting, declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from types import MappingProxyType
+
+from widemax.runs.settings import Setting, nearest, registered, setting, shortened
+
+MODEL = "Model"
+SAMPLING = "Sampling"
+OPTIMISER = "Optimiser"
+LENGTH = "Length of the run"
+DATA = "Data"
+VALIDATION = "Validation"
+KEEPING = "Checkpoints and machine"
+
+MAX_STEPS = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Every setting of a training run: frozen, and valid once it exists.
+
+    Formula: none.
+
+    Shapes: flat; each field is a bool, int, float or str.
+
+    Cost: a fraction of a millisecond; torch is not imported.
+
+    Reference: none.
+
+    Use when: a run is started, stored or compared with another. Avoid when: a head is built by
+    hand in Python (its own arguments say more than a name can).
+
+    The command line's flags are the field names: ``learning_rate`` is ``--learning-rate``.
+
+    >>> Config(learning_rate=1).learning_rate
+    1.0
+    >>> Config(sampler="unigrm")
+    Traceback (most recent call last):
+    ValueError: sampler must be one of all, ... got the text 'unigrm'; did you mean 'unigram'?
+    """
+
+    model: str = setting(
+        MODEL,
+        "auto",
+        "The model to train; auto chooses by the data.",
+        choices=tuple(dict.fromkeys(("auto", *registered("MODELS")))),
+    )
+    head: str = setting(
+        MODEL, "sampled", "The output layer that is trained.", choices=registered("HEADS")
+    )
+    dimension: int = setting(MODEL, 64, "Length of every class vector.", least=1, most=65_536)
+    similarity: str = setting(
+        MODEL,
+        "dot",
+        "What two vectors score: their product, or the cosine between them.",
+        choices=("dot", "cosine"),
+    )
+    temperature: float = setting(
+        MODEL, 1.0, "What the similarity is divided by, never the bias.", least=1e-6, most=1e6
+    )
+    bias: bool = setting(MODEL, False, "Whether each class has a bias.")
+
+    sampler: str = setting(
+        SAMPLING,
+        "log-uniform",
+        "Which classes compete with the target.",
+        choices=registered("SAMPLERS"),
+    )
+    objective: str = setting(
+        SAMPLING,
+        "sampled-softmax",
+        "How the scores of target and candidates become a loss.",
+        choices=registered("OBJECTIVES"),
+    )
+    num_samples: int = setting(SAMPLING, 1024, "Classes drawn for each batch.", least=1, most=2**28)
+    distortion: float = setting(
+        SAMPLING,
+        0.75,
+        "The power of the counts by which the unigram sampler draws.",
+        least=0.0,
+        most=10.0,
+    )
+
+    optimizer: str = setting(
+        OPTIMISER,
+        "adam",
+        "The optimiser; each touches only the rows that a batch used.",
+        choices=("sgd", "adagrad", "rowwise-adagrad", "adam"),
+    )
+    learning_rate: float = setting(
+        OPTIMISER, 0.001, "The step size after warming up.", least=1e-12, most=1000.0
+    )
+    weight_decay: float = setting(
+        OPTIMISER, 0.0, "Pull of the touched rows towards 0.", least=0.0, most=1000.0
+    )
+    clip_norm: float = setting(
+        OPTIMISER, 0.0, "Largest norm of the gradient; 0 does not clip.", least=0.0, most=1e9
+    )
+    schedule: str = setting(
+        OPTIMISER,
+        "constant",
+        "How the learning rate falls towards the end.",
+        choices=("constant", "linear", "cosine"),
+    )
+    warmup_steps: int = setting(
+        OPTIMISER, 0, "Steps in which the learning rate rises from 0.", least=0, most=MAX_STEPS
+    )
+
+    batch_size: int = setting(LENGTH, 512, "Examples in a step.", least=1, most=2**20)
+    epochs: int = setting(LENGTH, 10, "Passes over the data.", least=1, most=1_000_000)
+    steps: int = setting(
+        LENGTH, 0, "Steps to train instead of epochs; 0 counts epochs.", least=0, most=MAX_STEPS
+    )
+    time_budget: float = setting(
+        LENGTH, 0.0, "Seconds after which training ends; 0 sets no limit.", least=0.0, most=1e9
+    )
+
+    user_column: str = setting(DATA, "", "Column of the users; empty guesses by its name.")
+    item_column: str = setting(DATA, "", "Column of the items; empty guesses by its name.")
+    time_column: str = setting(DATA, "", "Column of the times; empty guesses by its name.")
+    min_count: int = setting(
+        DATA, 1, "How often a class must occur to be kept.", least=1, most=2**40
+    )
+    max_history: int = setting(
+        DATA, 50, "Most earlier items of a user that the model reads.", least=1, most=10_000
+    )
+    window: int = setting(
+        DATA, 5, "Neighbours on each side that a word or item predicts.", least=1, most=1000
+    )
+
+    validation_size: int = setting(
+        VALIDATION, 2000, "Examples held out; 0 validates never.", least=0, most=10**9
+    )
+    validate_every: int = setting(
+        VALIDATION, 0, "Steps between validations; 0 is once an epoch.", least=0, most=MAX_STEPS
+    )
+    metric: str = setting(
+        VALIDATION,
+        "loss",
+        "What decides which checkpoint is best, and when to stop.",
+        choices=("loss", "recall@20", "ndcg@20", "mrr"),
+    )
+    patience: int = setting(
+        VALIDATION,
+        3,
+        "Validations without a better metric before training stops; 0 never stops early.",
+        least=0,
+        most=1_000_000,
+    )
+
+    checkpoint_every: int = setting(
+        KEEPING, 0, "Steps between checkpoints; 0 is once an epoch.", least=0, most=MAX_STEPS
+    )
+    keep_last: int = setting(KEEPING, 2, "Checkpoints kept besides the best.", least=1, most=1000)
+    seed: int = setting(
+        KEEPING, 0, "Seed of the split, the parameters and the draws.", least=0, most=2**63 - 1
+    )
+    threads: int = setting(
+        KEEPING, 0, "Threads for arithmetic; 0 leaves them to torch.", least=0, most=1024
+    )
+    tracking: str = setting(
+        KEEPING,
+        "",
+        "Where metrics go besides the run's own file; empty is nowhere else.",
+        choices=("", "tensorboard", "mlflow"),
+    )
+
+    def __post_init__(self) -> None:
+        for name, declaration in settings().items():
+            # Frozen for everyone else: here an int that stands for a float becomes one.
+            object.__setattr__(self, name, declaration.check(name, getattr(self, name)))
+        if 0 < self.steps < self.warmup_steps:
+            raise ValueError(
+                f"warmup_steps must be at most steps = {self.steps:,}, got {self.warmup_steps:,}"
+            )
+
+
+@cache
+def settings() -> Mapping[str, Setting]:
+    """Return every setting by its name, in the order of declaration.
+
+    >>> settings()["dimension"].limits
+    'a whole number between 1 and 65,536'
+    """
+    return MappingProxyType({each.name: each.metadata["setting"] for each in fields(Config)})
+
+
+def check_key(name: str) -> Setting:
+    """Return the setting of that name; an error names the nearest one.
+
+    >>> check_key("learning-rat")
+    Traceback (most recent call last):
+    ValueError: 'learning-rat' is not a setting; did you mean 'learning_rate'?
+    """
+    found = settings().get(name)
+    if found is None:
+        hint = nearest(name, tuple(settings())) or "; --print-config lists them all"
+        raise ValueError(f"{shortened(repr(name))} is not a setting{hint}")
+    return found

@@ -1,0 +1,122 @@
+"""A configuration put together from defaults, a file and flags, and where each value came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from widemax.runs.config import Config, check_key, settings
+from widemax.runs.settings import Value
+from widemax.runs.toml import escaped, read_toml, toml_value
+
+DEFAULT = "default"
+FLAG = "flag"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedConfig:
+    """A configuration, and for each setting where its value came from.
+
+    Formula: none.
+
+    Shapes: ``origins`` has one entry a setting: "default", "file NAME" or "flag".
+
+    Cost: none.
+
+    Reference: none.
+
+    Use when: a user should see why a value is what it is. Avoid when: only the values matter
+    (``Config``).
+
+    >>> resolved = read_config(None, {"seed": 7})
+    >>> resolved.config.seed, resolved.origins["seed"], resolved.origins["epochs"]
+    (7, 'flag', 'default')
+    """
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+def read_config(path: Path | None, flags: Mapping[str, Any]) -> ResolvedConfig:
+    """Put a configuration together: flags win over the file, the file over the defaults.
+
+    Formula: value = the flag if it is given and not None, else the file's, else the default.
+
+    Shapes: the file is flat TOML, at most 32 KB; its keys and those of ``flags`` are the field
+    names of ``Config``.
+
+    Cost: a few milliseconds; nothing that is read can run.
+
+    Reference: TOML 1.0.
+
+    Use when: a command starts a run. Avoid when: all values are at hand in Python (``Config``).
+
+    >>> read_config(None, {"epochs": 3, "seed": None}).config.epochs
+    3
+    >>> read_config(None, {"epochs": 0})
+    Traceback (most recent call last):
+    ValueError: --epochs must be a whole number between 1 and 1,000,000, got 0
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(settings(), DEFAULT)
+    if path is not None:
+        values = dict(read_toml(path))
+        origins |= dict.fromkeys(values, f"file {path}")
+    given = {name: _check_flag(name, flag) for name, flag in flags.items() if flag is not None}
+    return ResolvedConfig(
+        config=Config(**values | given), origins=origins | dict.fromkeys(given, FLAG)
+    )
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a setting.
+
+    >>> flag_of("learning_rate")
+    '--learning-rate'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def show(resolved: ResolvedConfig, *, as_json: bool = False) -> str:
+    """Return every value and where it came from, as text for people or for programs.
+
+    Formula: none.
+
+    Shapes: one line a setting, which is TOML: the origin is a comment, so that the text is itself
+    a configuration file. As JSON: {name: {"value": …, "origin": …}}.
+
+    Cost: a fraction of a millisecond.
+
+    Reference: none.
+
+    Use when: ``--print-config`` is asked for. Avoid when: the file is kept for others to read
+    (``to_toml`` explains each setting).
+
+    >>> print(show(read_config(None, {"bias": True})).split("log-uniform")[0])
+    model           = "auto"             # default
+    head            = "sampled"          # default
+    dimension       = 64                 # default
+    similarity      = "dot"              # default
+    temperature     = 1.0                # default
+    bias            = true               # flag
+    sampler         = "
+    """
+    rows = {name: (getattr(resolved.config, name), resolved.origins[name]) for name in settings()}
+    if as_json:
+        entries = {
+            name: {"value": value, "origin": origin} for name, (value, origin) in rows.items()
+        }
+        return json.dumps(entries, indent=1)
+    values = {name: toml_value(value) for name, (value, _) in rows.items()}
+    name_width, value_width = max(map(len, rows)), max(map(len, values.values()))
+    return "\n".join(
+        f"{name:<{name_width}} = {values[name]:<{value_width}} # {escaped(origin)}"
+        for name, (_, origin) in rows.items()
+    )
+
+
+def _check_flag(name: str, value: object) -> Value:
+    return check_key(name).check(flag_of(name), value)
