@@ -1,0 +1,122 @@
+"""Keys and one vector for each: what the files of this room hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from widemax.keys import Keys, as_keys, first_row, nearest_spellings, show
+from widemax.validation import check_tensor
+
+
+class KeyedVectors:
+    """Distinct keys and one finite vector for each, which never change.
+
+    Formula: key i ↔ row i of the matrix, in the order given.
+
+    Shapes: ``keys`` is a polars Series of V strings, ``vectors`` float32 [V, D] on the CPU.
+
+    Cost: O(V·D) to check, no copy of a float32 matrix that lies on the CPU: it shares its memory
+    with the one given, so that a model that trains on needs a ``clone``. The first ``vector``
+    builds a dictionary of V keys.
+
+    Reference: none.
+
+    Use when: trained vectors go to a file or come from one. Whole-number keys become their decimal
+    text, other floating types float32. Avoid when: neighbours are sought: a head or an index finds
+    them from ``vectors``.
+
+    >>> vectors = KeyedVectors(["tea", "rum"], torch.tensor([[1.0, 0.0], [0.5, 2.0]]))
+    >>> vectors
+    KeyedVectors(2 keys, dimension 2: 'tea', 'rum')
+    >>> vectors.vector("rum").tolist()
+    [0.5, 2.0]
+    """
+
+    def __init__(self, keys: Keys, vectors: Tensor) -> None:
+        self._keys = as_keys(keys).cast(pl.String)
+        self._vectors = _as_matrix(vectors)
+        if len(self._keys) != len(self._vectors):
+            raise ValueError(
+                f"vectors must have one row for each of the {len(self._keys):,} keys, "
+                f"got {len(self._vectors):,}"
+            )
+        if self._keys.n_unique() < len(self._keys):
+            row = first_row(~self._keys.is_first_distinct())
+            raise ValueError(f"keys[{row}] is {show(self._keys[row])}, which stands there twice")
+        broken = ~finite_rows(self._vectors)
+        if broken.any():
+            row = int(broken.nonzero()[0])
+            raise ValueError(
+                f"vectors must be finite in float32, got NaN or inf in row {row} "
+                f"(key {show(self._keys[row])})"
+            )
+
+    @property
+    def keys(self) -> pl.Series:
+        """The keys in the order of the rows."""
+        return self._keys
+
+    @property
+    def vectors(self) -> Tensor:
+        """The matrix, float32 [V, D]."""
+        return self._vectors
+
+    @property
+    def dimension(self) -> int:
+        """The length D of each vector."""
+        return self._vectors.shape[1]
+
+    def vector(self, key: str) -> Tensor:
+        """Return the vector of one key, [D]; for many, gather rows of ``vectors``."""
+        row = self._row_by_key.get(key)
+        if row is None:
+            nearest = nearest_spellings(key, self._keys) if isinstance(key, str) else []
+            hint = f"; nearest: {', '.join(map(show, nearest))}" if nearest else ""
+            raise ValueError(f"key is {show(key)}, which is not among the {len(self):,} keys{hint}")
+        return self._vectors[row]
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._row_by_key
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KeyedVectors):
+            return NotImplemented
+        return self._keys.equals(other._keys) and torch.equal(self._vectors, other._vectors)
+
+    __hash__ = None  # type: ignore[assignment]  # a hash would have to read every number
+
+    def __repr__(self) -> str:
+        first = ", ".join(show(key) for key in self._keys.head(3))
+        more = ", …" if len(self) > 3 else ""
+        return f"KeyedVectors({len(self):,} keys, dimension {self.dimension:,}: {first}{more})"
+
+    @cached_property
+    def _row_by_key(self) -> Mapping[object, int]:
+        return {key: row for row, key in enumerate(self._keys)}
+
+
+def finite_rows(vectors: Tensor) -> Tensor:
+    """Return whether each row of [V, D] is free of NaN and inf, bool [V]."""
+    # The extremes of a row are finite only if all of it is, and need no second [V, D].
+    least, largest = torch.aminmax(vectors, dim=1)
+    return least.isfinite() & largest.isfinite()
+
+
+def _as_matrix(vectors: Tensor) -> Tensor:
+    check_tensor("vectors", vectors)
+    if vectors.dim() != 2 or not vectors.numel():
+        raise ValueError(
+            "vectors must have shape [V, D] with at least one row and one column, "
+            f"got {list(vectors.shape)}"
+        )
+    if not vectors.is_floating_point():
+        raise ValueError(f"vectors must be floating point, got dtype {vectors.dtype}")
+    return vectors.detach().to(device="cpu", dtype=torch.float32).contiguous()
