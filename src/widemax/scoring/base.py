@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import InnerProduct
+from widemax.scoring.rows import widened
 from widemax.validation import check_hidden
 
 
@@ -63,6 +64,6 @@ class Scorer(nn.Module, ABC):
         """Return the factors of F(x, y) for classes [S] shared by the batch, or for all."""
         return InnerProduct(
             queries=self.queries(check_hidden(hidden, self.dimension)),
-            vectors=self.class_vectors(ids),
+            vectors=widened(self.class_vectors(ids)),
             biases=self.class_biases(ids),
         )

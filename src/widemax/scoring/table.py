@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding as look_up
 from torch.nn.functional import normalize
 
 from widemax.scoring.base import Scorer
+from widemax.scoring.rows import HALF, gather_rows, widened
 from widemax.validation import check_num_classes, check_positive, check_whole
+
+if TYPE_CHECKING:
+    from widemax.scoring.mapped import MappedTableScorer
 
 MAX_ENTRIES = 2**38
 """Most numbers a table may hold: a terabyte in float32."""
 
+_DTYPES = (*HALF, torch.float32, torch.float64)
+
 Similarity = Literal["dot", "cosine"]
+Initial = Literal["zeros", "normal"]
 
 
 class TableScorer(Scorer):
@@ -26,14 +33,17 @@ class TableScorer(Scorer):
 
     Shapes: ``weight`` [V, D], ``bias`` [V] or None; see ``Scorer``.
 
-    Cost: O(B·S·D) time, V·D parameters. With ``sparse=True`` the gradient of ``weight`` holds only
-    the rows of the given ids (as in ``nn.Embedding``), for optimisers that take it: SGD, Adagrad,
-    SparseAdam.
+    Cost: O(B·S·D) time, V·D parameters. With ``sparse=True`` the gradients of ``weight`` and
+    ``bias`` hold only the rows of the given ids (as in ``nn.Embedding``), for optimisers that take
+    it: SGD, Adagrad, SparseAdam. With ``dtype=torch.bfloat16`` the table takes V·D·2 bytes; rows,
+    products, biases and the gradients of given ids stay float32. All classes of a cosine table are
+    scaled in a copy, at least float32.
 
     Reference: none.
 
-    Use when: classes are known and each is seen often enough. Avoid when: new classes must be
-    scored from their features.
+    Use when: classes are known and each is seen often enough; ``tied`` shares the table with an
+    embedding, ``mapped`` keeps it in a file. Avoid when: new classes must be scored from their
+    features; or updates are smaller than the rounding of a bfloat16 table (2^-8 of a number).
 
     >>> import torch
     >>> scorer = TableScorer(1000, 64, bias=True)
@@ -50,12 +60,14 @@ class TableScorer(Scorer):
         similarity: Similarity = "dot",
         temperature: float = 1.0,
         sparse: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        num_classes = check_num_classes(num_classes, limit=MAX_ENTRIES)
-        dimension = check_whole("dimension", dimension, 1, MAX_ENTRIES // num_classes)
-        weight = nn.Parameter(torch.empty(num_classes, dimension))
-        # Scores of a hidden state with entries of size 1 then start at size 1, whatever D is.
-        nn.init.normal_(weight, std=dimension**-0.5)
+        num_classes, dimension = check_table_size(num_classes, dimension)
+        if dtype is not None and dtype not in _DTYPES:
+            names = ", ".join(str(each) for each in _DTYPES)
+            raise ValueError(f"dtype must be one of {names} or None, got {dtype!r}")
+        weight = nn.Parameter(torch.empty(num_classes, dimension, dtype=dtype))
+        nn.init.normal_(weight, std=initial_deviation(dimension))
         self._set_up(weight, bias, similarity, temperature, sparse)
 
     @classmethod
@@ -87,44 +99,116 @@ class TableScorer(Scorer):
         scorer._set_up(embedding.weight, bias, similarity, temperature, sparse)
         return scorer
 
+    @staticmethod
+    def mapped(
+        path: str | Path,
+        num_classes: int,
+        dimension: int,
+        *,
+        bias: bool = False,
+        similarity: Similarity = "dot",
+        temperature: float = 1.0,
+        initial: Initial = "zeros",
+        reserve: bool = False,
+    ) -> MappedTableScorer:
+        """Return a scorer whose table is a file, for tables larger than memory.
+
+        See ``widemax.scoring.mapped.MappedTableScorer``, which it makes.
+
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "vectors.npy"
+        >>> scorer = TableScorer.mapped(path, 1_000_000, 64)
+        >>> path.stat().st_size, scorer(torch.randn(2, 64), torch.tensor([5, 7])).shape
+        (256000128, torch.Size([2, 2]))
+        """
+        # Here, because the kind of table it makes builds on this one.
+        from widemax.scoring.mapped import MappedTableScorer
+
+        return MappedTableScorer(
+            path,
+            num_classes,
+            dimension,
+            bias=bias,
+            similarity=similarity,
+            temperature=temperature,
+            initial=initial,
+            reserve=reserve,
+        )
+
     def _set_up(
         self,
         weight: nn.Parameter,
-        bias: bool,
+        bias: bool | nn.Parameter,
         similarity: Similarity,
         temperature: float,
         sparse: bool,
     ) -> None:
-        if similarity not in ("dot", "cosine"):
-            raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
-        check_positive("temperature", temperature)
+        check_similarity(similarity, temperature)
         super().__init__()
         self.num_classes, self.dimension = weight.shape
         self.similarity = similarity
         self.temperature = temperature
         self.sparse = sparse
         self.weight = weight
-        self.bias = nn.Parameter(weight.new_zeros(self.num_classes)) if bias else None
+        if not isinstance(bias, nn.Parameter) and bias:
+            # One number per class: half precision would spare little and round every score.
+            bias = nn.Parameter(widened(weight.new_zeros(self.num_classes)))
+        self.bias = bias if isinstance(bias, nn.Parameter) else None
 
     def queries(self, hidden: Tensor) -> Tensor:
-        """Return hidden / τ, scaled to length 1 first when the similarity is cosine."""
+        """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
+        hidden = widened(hidden)
         if self.similarity == "cosine":
             hidden = normalize(hidden, dim=-1)
         return hidden if self.temperature == 1 else hidden / self.temperature
 
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:
-        """Return rows of the table, scaled to length 1 when the similarity is cosine."""
-        vectors = self.weight if ids is None else look_up(ids, self.weight, sparse=self.sparse)
-        return normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+        """Return rows of the table in at least float32, or the table as it is stored.
+
+        Where the similarity is cosine both are scaled to length 1, in at least float32.
+        """
+        if ids is not None:
+            vectors = gather_rows(self.weight, ids, sparse=self.sparse)
+        else:
+            vectors = self.weight
+        return normalize(widened(vectors), dim=-1) if self.similarity == "cosine" else vectors
 
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
-        return self.bias if self.bias is None or ids is None else self.bias[ids]
+        if self.bias is None or ids is None:
+            return self.bias
+        return gather_rows(self.bias, ids, sparse=self.sparse)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Move or cast the table; what its gradient may be follows the new dtype."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for parameter in self.parameters(recurse=False):
+            if parameter.grad is None:
+                parameter.grad_dtype = parameter.dtype  # where half, gather_rows widens it again
+        return self
 
     def extra_repr(self) -> str:
         """Return what ``print(scorer)`` shows."""
         return (
             f"num_classes={self.num_classes}, dimension={self.dimension}, "
             f"bias={self.bias is not None}, similarity={self.similarity!r}, "
-            f"temperature={self.temperature}"
+            f"temperature={self.temperature}, sparse={self.sparse}, dtype={self.weight.dtype}"
         )
+
+
+def check_table_size(num_classes: int, dimension: int) -> tuple[int, int]:
+    """Return both if a table of that size may be made."""
+    num_classes = check_num_classes(num_classes, limit=MAX_ENTRIES)
+    return num_classes, check_whole("dimension", dimension, 1, MAX_ENTRIES // num_classes)
+
+
+def check_similarity(similarity: Similarity, temperature: float) -> None:
+    """Refuse a similarity that does not exist, or a temperature that divides nothing."""
+    if similarity not in ("dot", "cosine"):
+        raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
+    check_positive("temperature", temperature)
+
+
+def initial_deviation(dimension: int) -> float:
+    """Return D^-½: scores of hidden states with entries of size 1 start at size 1 too."""
+    return float(dimension**-0.5)

@@ -1,0 +1,94 @@
+"""Rows of a table, with a gradient that holds those rows only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding as look_up
+
+HALF = (torch.float16, torch.bfloat16)
+"""What a table may be stored in, but nothing is summed in."""
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """Return half precision as float32, anything else as it is."""
+    return tensor.float() if tensor.dtype in HALF else tensor
+
+
+def gather_rows(table: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
+    """Return ``table[ids]`` in at least float32, with a gradient that is as wide.
+
+    Formula: out[i] = table[ids[i]]; the gradient of row r is the sum over all i with ids[i] = r.
+
+    Shapes: table [V, D] or [V], ids of any shape → [*ids.shape, D] or [*ids.shape].
+
+    Cost: O(N·D) for N ids. With ``sparse`` backward too: the gradient is an uncoalesced COO tensor
+    of N rows, and nothing of the table's size is allocated; without, it is dense.
+
+    Reference: none.
+
+    Use when: a step touches few rows of a large table. Avoid when: the optimiser takes no sparse
+    gradients (``sparse=False``).
+
+    The gradient of a parameter in half precision stays in float32 (``Tensor.grad_dtype``), so that
+    shares smaller than its rounding add up. Only a gradient that already stands in half precision
+    stays so until it is cleared. ``torch.compile`` breaks its graph at such a table.
+
+    >>> table = torch.zeros(1_000_000, requires_grad=True)
+    >>> gather_rows(table, torch.tensor([[7, 7], [1, 0]]), sparse=True).sum().backward()
+    >>> table.grad._nnz(), table.grad.coalesce().values().tolist()
+    (4, [1.0, 1.0, 2.0])
+    """
+    if table.dtype in HALF:
+        rows: Tensor = _half_rows(table, ids, sparse)
+    elif table.dim() == 2:
+        rows = look_up(ids, table, sparse=sparse)
+    else:  # torch has no sparse gradient of a vector
+        rows = _rows(table, ids, sparse) if sparse else table[ids]
+    return rows
+
+
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def _rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
+    """Return rows as one node of a compiled graph: sparse tensors cannot be traced."""
+    rows: Tensor = _Rows.apply(table, ids, sparse)  # type: ignore[no-untyped-call]
+    return rows
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _half_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
+    """Return rows outside any compiled graph: it would round the gradient to the table's dtype.
+
+    So would torch itself, if it were not told that the gradient may be wider: at every call,
+    because a copy of a parameter does not inherit this.
+    """
+    if table.is_leaf and table.grad is None and table.grad_dtype != torch.float32:
+        table.grad_dtype = torch.float32
+    rows: Tensor = _Rows.apply(table, ids, sparse)  # type: ignore[no-untyped-call]
+    return rows
+
+
+class _Rows(torch.autograd.Function):
+    """Widened rows, and a gradient that is not rounded to the dtype of the table."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.shape, ctx.sparse = table.shape, sparse
+        # index_select refuses ids below 0, which table[ids] would count from the end.
+        rows = table.index_select(0, ids.reshape(-1))
+        return widened(rows).view(ids.shape + table.shape[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (ids,) = ctx.saved_tensors
+        places, values = ids.reshape(-1).long(), grad.reshape(-1, *ctx.shape[1:])
+        if not ctx.sparse:
+            return values.new_zeros(ctx.shape).index_add_(0, places, values), None, None
+        # The ids have served as places in forward: there is nothing left to check.
+        rows = torch.sparse_coo_tensor(places[None], values, ctx.shape, check_invariants=False)
+        return rows, None, None
