@@ -110,3 +110,12 @@ def test_first_distinct_reads_no_more_than_it_needs(size: int) -> None:
     ids, tries, found = distinct.first_distinct(np.arange(size)[None, :].repeat(2, 0), size)
     assert tries.tolist() == found.tolist() == [size, size]
     assert ids.tolist() == [list(range(size))] * 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_rows_among_equals_isin(size):
+    generator = np.random.default_rng(size)
+    ids = generator.integers(0, 2000, size)
+    classes = generator.integers(0, 2000, 3000)
+    expected = np.flatnonzero(np.isin(classes, ids))
+    assert distinct.rows_among(classes, ids).tolist() == expected.tolist()

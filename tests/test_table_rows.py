@@ -1,12 +1,15 @@
 """Rows of a table against plain indexing, and what their gradients hold."""
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from widemax.scoring import TableScorer
+from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import gather_rows
 
 V, D = 30, 4
@@ -181,3 +184,11 @@ def test_the_scorer_has_sparse_gradients_of_vectors_and_biases():
         assert other.grad.is_sparse
         assert other.grad._nnz() == IDS["per row"].numel()
         torch.testing.assert_close(other.grad.to_dense(), one.grad)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such call")
+def test_a_large_table_asks_for_huge_pages():
+    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("this system never gives them")
+    assert ask_for_huge_pages(torch.empty(2**21))
+    assert not ask_for_huge_pages(torch.empty(100))

@@ -19,6 +19,7 @@ from widemax.auditing import (
 )
 from widemax.candidates import (
     Candidates,
+    InnerProduct,
     TopK,
 )
 from widemax.contracts import (
@@ -26,8 +27,14 @@ from widemax.contracts import (
     check_objective,
     check_sampler,
 )
-from widemax.data.simulation import (
+from widemax.data import (
+    Sequences,
     SimulatedWorld,
+    Source,
+    WindowBatch,
+    Windows,
+    python_reference,
+    read_source,
 )
 from widemax.heads import (
     AdaptiveHead,
@@ -71,6 +78,13 @@ from widemax.objectives import (
     sampled_logistic,
     sampled_softmax,
 )
+from widemax.optim import (
+    RowAdagrad,
+    RowAdam,
+    RowSGD,
+    RowwiseAdagrad,
+    clip_grad_norm_,
+)
 from widemax.sampling import (
     AllClassesSampler,
     BatchHardNegativeSampler,
@@ -92,12 +106,27 @@ from widemax.sampling import (
 from widemax.scoring import (
     CharCNNScorer,
     DifferentiatedScorer,
+    MappedTableScorer,
     Scorer,
     TableScorer,
+    gather_rows,
 )
 from widemax.training import (
     NonFiniteError,
     check_finite,
+)
+from widemax.vectors import (
+    KeyedVectors,
+    read_numpy_vectors,
+    read_projector_vectors,
+    read_safetensors_vectors,
+    read_word2vec_binary,
+    read_word2vec_text,
+    write_numpy_vectors,
+    write_projector_vectors,
+    write_safetensors_vectors,
+    write_word2vec_binary,
+    write_word2vec_text,
 )
 from widemax.vocabulary import (
     Vocabulary,
@@ -123,21 +152,30 @@ __all__ = [
     "ImportanceHead",
     "InBatchSampler",
     "InfrequentHead",
+    "InnerProduct",
+    "KeyedVectors",
     "LearnedUnigramSampler",
     "LogNormalizerStatistics",
     "LogUniformSampler",
+    "MappedTableScorer",
     "MixtureSampler",
     "NGramSampler",
     "NonFiniteError",
     "Objective",
     "PartitionSampler",
     "QueueSampler",
+    "RowAdagrad",
+    "RowAdam",
+    "RowSGD",
+    "RowwiseAdagrad",
     "SampledHead",
     "Sampler",
     "Scorer",
     "ScorerHead",
     "SelfNormalisedHead",
+    "Sequences",
     "SimulatedWorld",
+    "Source",
     "SparseHead",
     "SparsemaxHead",
     "StreamingFrequency",
@@ -149,6 +187,8 @@ __all__ = [
     "UniformSampler",
     "UnigramSampler",
     "Vocabulary",
+    "WindowBatch",
+    "Windows",
     "as_full_head",
     "as_sampled_head",
     "as_table",
@@ -158,11 +198,13 @@ __all__ = [
     "check_objective",
     "check_sampler",
     "class_vectors_of",
+    "clip_grad_norm_",
     "copy_class_vectors",
     "corrected_log_q",
     "effective_sample_size",
     "full_logistic",
     "full_softmax",
+    "gather_rows",
     "gbce",
     "hits_by_class",
     "hits_by_query",
@@ -171,6 +213,18 @@ __all__ = [
     "log_normalizer_statistics",
     "nce",
     "negative_sampling",
+    "python_reference",
+    "read_numpy_vectors",
+    "read_projector_vectors",
+    "read_safetensors_vectors",
+    "read_source",
+    "read_word2vec_binary",
+    "read_word2vec_text",
     "sampled_logistic",
     "sampled_softmax",
+    "write_numpy_vectors",
+    "write_projector_vectors",
+    "write_safetensors_vectors",
+    "write_word2vec_binary",
+    "write_word2vec_text",
 ]

@@ -41,22 +41,25 @@ class Candidates:
 
 @dataclass(frozen=True, kw_only=True)
 class InnerProduct:
-    """Scores of shared candidates that are not multiplied out yet.
+    """Scores of one target a row and of shared candidates that are not multiplied out yet.
 
-    Formula: F(x_b, y_s) = queries[b]·vectors[s] + biases[s].
+    Formula: F(x_b, t_b) = queries[b]·vectors[b] + biases[b] of the target, and
+    F(x_b, y_s) = queries[b]·vectors[B + s] + biases[B + s] of candidate s.
 
-    Shapes: ``queries`` [B, D], ``vectors`` [S, D], ``biases`` [S] or None; ``scores()`` is [B, S].
+    Shapes: ``queries`` [B, D], ``vectors`` [B + S, D], ``biases`` [B + S] or None;
+    ``target_scores()`` is [B], ``candidate_scores()`` [B, S].
 
     Cost: O(B·S·D) when multiplied out.
 
     Reference: none.
 
-    Use when: an objective can use the factors: the gradient of a log-sum-exp by queries and vectors
+    Use when: an objective can use the factors: the gradient of a softmax by queries and vectors
     needs no [B, S] gradient of scores. Avoid when: scores themselves are wanted.
 
     >>> import torch
-    >>> InnerProduct(queries=torch.ones(1, 2), vectors=torch.ones(3, 2), biases=None).scores()
-    tensor([[2., 2., 2.]])
+    >>> product = InnerProduct(queries=torch.ones(1, 2), vectors=torch.ones(4, 2), biases=None)
+    >>> product.target_scores(), product.candidate_scores()
+    (tensor([2.]), tensor([[2., 2., 2.]]))
     """
 
     queries: Tensor
@@ -66,12 +69,20 @@ class InnerProduct:
     @property
     def shape(self) -> tuple[int, int]:
         """[B, S]."""
-        return len(self.queries), len(self.vectors)
+        return len(self.queries), len(self.vectors) - len(self.queries)
 
-    def scores(self) -> Tensor:
-        """Return the scores, [B, S]."""
-        scores = self.queries @ self.vectors.T
-        return scores if self.biases is None else scores + self.biases
+    def target_scores(self) -> Tensor:
+        """Return F(x, t), [B]."""
+        rows = len(self.queries)
+        # A product and a sum: cheaper than a batch of matrix products of one row.
+        scores = (self.queries * self.vectors[:rows]).sum(-1)
+        return scores if self.biases is None else scores + self.biases[:rows]
+
+    def candidate_scores(self) -> Tensor:
+        """Return F(x, y) of the candidates, [B, S]."""
+        rows = len(self.queries)
+        scores = self.queries @ self.vectors[rows:].T
+        return scores if self.biases is None else scores + self.biases[rows:]
 
 
 @dataclass(frozen=True, kw_only=True)

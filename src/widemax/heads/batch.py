@@ -38,6 +38,9 @@ def read_batch(
 ) -> Batch:
     """Check a batch and leave out the examples without a positive."""
     targets = as_int64("targets", targets)
+    if targets.dim() == 1 and _all_between(targets, 0, num_classes - 1) and ignore_index < 0:
+        check_hidden(hidden, dimension, rows=targets.shape[0])
+        return Batch(hidden, targets, None)
     ignored = targets == ignore_index
     check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
     targets = _without_repeats(targets.masked_fill(ignored, ABSENT))
@@ -47,6 +50,14 @@ def read_batch(
         return Batch(hidden, targets, None)
     rows = kept.nonzero()[:, 0]
     return Batch(hidden[rows], targets[rows], rows)
+
+
+def _all_between(values: Tensor, low: int, high: int) -> bool:
+    """Return whether there are values and all lie within both limits: the usual batch, at once."""
+    if not values.numel() or torch.compiler.is_compiling():
+        return False
+    smallest, largest = torch.aminmax(values)
+    return bool(smallest >= low) and bool(largest <= high)
 
 
 def _without_repeats(targets: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ biases [V] or None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -15,14 +16,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from widemax.candidates import TopK
-from widemax.validation import ABSENT
+from widemax.heads.exact_topk import KernelKeeper, best_keeper
 
-# A tile of 2^21 scores (8 MB in float32) stays near the cache: measured 2x faster than the whole
-# matrix at V = 200,000, D = 128, B = 1,024, and flat around this size (benchmarks/full_head.py).
-_TILE_SCORES = 2**21
+# A tile of 2^20 scores (4 MB in float32) stays in the cache for the passes after the product:
+# fewer classes make the products slower, more the passes; flat from 2^19 to 2^21 at B = 1,024.
+_TILE_SCORES = 2**20
 _TILE_ROWS = 2048
-# The best of a tile are found row by row, which pays a fixed price per tile: wider ones.
+# torch finds the best of a tile row by row and merges them, a fixed price per tile: wider ones.
 _TOPK_TILE_SCORES = 2**23
+_LOG2_E = math.log2(math.e)
 
 
 class _Tile(NamedTuple):
@@ -46,11 +48,12 @@ def _tiles(
     tile_classes = max(1, (size or _TILE_SCORES) // tile_rows)
     for classes in _blocks(len(vectors), tile_classes):
         tile_vectors = _wide(vectors[classes])
-        tile_biases = None if biases is None else _wide(biases[classes])
+        tile_biases = None if biases is None else biases[classes].to(queries.dtype)
         for rows in _blocks(len(queries), tile_rows):
-            scores = queries[rows] @ tile_vectors.T
-            if tile_biases is not None:
-                scores += tile_biases
+            if tile_biases is None:
+                scores = queries[rows] @ tile_vectors.T
+            else:
+                scores = torch.addmm(tile_biases, queries[rows], tile_vectors.T)
             yield _Tile(rows, classes, scores, tile_vectors)
 
 
@@ -63,14 +66,20 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
+def _bit_tiles(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Iterator[_Tile]:
+    """Yield F·log2 e: after the product, exp is the dearest pass, and exp2 takes half its time."""
+    biases = None if biases is None else _wide(biases) * _LOG2_E
+    return _tiles(queries * _LOG2_E, vectors, biases)
+
+
 def _log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
-    result = queries.new_full((len(queries),), -torch.inf)
-    for tile in _tiles(queries, vectors, biases):
+    bits = queries.new_full((len(queries),), -torch.inf)
+    for tile in _bit_tiles(queries, vectors, biases):
         # Biases may rule out a whole tile: −inf less −inf would be NaN.
-        largest = tile.scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(result.dtype).min)
-        tile_sum = tile.scores.sub_(largest).exp_().sum(-1).log_() + largest[:, 0]
-        result[tile.rows] = torch.logaddexp(result[tile.rows], tile_sum)
-    return result
+        largest = tile.scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(bits.dtype).min)
+        tile_sum = tile.scores.sub_(largest).exp2_().sum(-1).log2_() + largest[:, 0]
+        bits[tile.rows] = torch.logaddexp2(bits[tile.rows], tile_sum)
+    return bits / _LOG2_E
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -115,8 +124,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_biases = empty(biases.shape) if needs_biases else None
         labels = _Labels(targets, target_weights, ctx.smoothing)
         with _without_autocast(queries):
-            for tile in _tiles(wide_queries, vectors, biases):
-                prob = tile.scores.sub_(log_normalizer[tile.rows, None]).exp_()
+            bits = log_normalizer[:, None] * _LOG2_E
+            for tile in _bit_tiles(wide_queries, vectors, biases):
+                prob = tile.scores.sub_(bits[tile.rows]).exp2_()
                 grad_queries[tile.rows].addmm_(prob, tile.vectors)
                 keep = 1 if tile.rows.start else 0
                 if grad_vectors is not None:
@@ -213,22 +223,19 @@ def linear_topk(
     *,
     exclude: Tensor | None = None,
 ) -> TopK:
-    """Return the k best classes of each row, leaving out ``exclude`` [B, E] (-1: nothing)."""
+    """Return the k best classes of each row, leaving out ``exclude`` [B, E] (-1: nothing).
+
+    Of equal scores the smaller id is the better.
+    """
     queries = _wide(queries)
-    best_scores = queries.new_full((len(queries), k), -torch.inf)
-    best_ids = torch.full((len(queries), k), ABSENT, device=queries.device)
+    keeper = best_keeper(queries, k)
+    size = _TILE_SCORES if isinstance(keeper, KernelKeeper) else _TOPK_TILE_SCORES
     with _without_autocast(queries):
-        for tile in _tiles(queries, vectors, biases, _TOPK_TILE_SCORES):
+        for tile in _tiles(queries, vectors, biases, size):
             if exclude is not None:
                 _remove(tile.scores, exclude[tile.rows], tile.classes)
-            found = tile.scores.topk(min(k, tile.scores.shape[1]))
-            scores = torch.cat([best_scores[tile.rows], found.values], dim=1)
-            ids = torch.cat([best_ids[tile.rows], found.indices + tile.classes.start], dim=1)
-            best_scores[tile.rows], order = scores.topk(k)
-            best_ids[tile.rows] = ids.gather(1, order)
-    if bool(best_scores.isnan().any()):
-        raise ValueError("scores hold NaN: check hidden and the class vectors")
-    return TopK(ids=best_ids.masked_fill(best_scores == -torch.inf, ABSENT), scores=best_scores)
+            keeper.offer(tile.rows, tile.classes.start, tile.scores)
+    return keeper.result()
 
 
 def _remove(scores: Tensor, exclude: Tensor, classes: slice) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from widemax.kernels.distinct import rows_among
+
 _FEW = 4
 
 
@@ -45,14 +47,19 @@ def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
 
 def _hits_of_shared(ids: Tensor, classes: Tensor) -> Tensor:
     """Return the hits of one class a row among shared candidates, which most rows do not have."""
-    ordered = ids.sort().values
-    place = torch.searchsorted(ordered, classes).clamp_(max=len(ids) - 1)
-    rows = (ordered[place] == classes).nonzero()[:, 0]
+    rows = _rows_with_hits(ids, classes)
     if len(rows) == 0:
         return torch.zeros_like(ids, dtype=torch.bool).expand(len(classes), -1)
     hits = torch.zeros(len(classes), len(ids), dtype=torch.bool, device=ids.device)
     hits[rows] = ids == classes[rows, None]
     return hits
+
+
+def _rows_with_hits(ids: Tensor, classes: Tensor) -> Tensor:
+    """Return the rows whose class is among the ids; a class of -1 is none."""
+    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        return torch.from_numpy(rows_among(classes.numpy(), ids.numpy()))
+    return torch.isin(classes, ids).nonzero()[:, 0]
 
 
 def hits_by_query(rows: Tensor, query_ids: Tensor) -> Tensor:

@@ -101,10 +101,9 @@ class SampledHead(ScorerHead):
         return finish_losses(losses, batch, len(hidden), weights)
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
-        target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
-        candidate_scores = self._candidate_scores(batch.hidden, candidates.ids, excluded)
+        target_scores, candidate_scores = self._scores(batch, candidates.ids, excluded)
         return self.objective(
-            target_scores.view(batch.targets.shape),
+            cast("Tensor", target_scores),
             cast("Tensor", candidate_scores),
             target_log_expected_count=candidates.target_log_expected_count,
             log_expected_count=candidates.log_expected_count,
@@ -112,14 +111,22 @@ class SampledHead(ScorerHead):
             target_mask=batch.target_mask,
         )
 
-    def _candidate_scores(
-        self, hidden: Tensor, ids: Tensor, excluded: Tensor | None
-    ) -> Tensor | InnerProduct:
-        shared = excluded is None and ids.dim() == 1
-        if shared and takes_inner_product(self.objective) and _is_plain(self.scorer):
-            return self.scorer.inner_product(hidden, ids)
-        scores: Tensor = self.scorer(hidden, ids)
-        return scores if excluded is None else scores.masked_fill(excluded, -torch.inf)
+    def _scores(
+        self, batch: Batch, ids: Tensor, excluded: Tensor | None
+    ) -> tuple[Tensor | InnerProduct, Tensor | InnerProduct]:
+        """Return the scores of targets and candidates, as factors where the objective takes them.
+
+        Then no gradient of scores, [B, S], has to be formed.
+        """
+        plain = takes_inner_product(self.objective) and _is_plain(self.scorer)
+        if plain and excluded is None and ids.dim() == batch.targets.dim() == 1:
+            product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
+            return product, product
+        target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
+        scores = self.scorer(batch.hidden, ids)
+        if excluded is not None:
+            scores = scores.masked_fill(excluded, -torch.inf)
+        return target_scores.view(batch.targets.shape), scores
 
 
 def _is_plain(scorer: Scorer) -> bool:

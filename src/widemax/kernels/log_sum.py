@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 from numpy.typing import NDArray
 
-from widemax.kernels.threads import in_blocks
+from widemax.kernels.threads import num_blocks
 
 _f = np.float32
 _LOWEST = _f(-87.0)  # below it exp leaves the normal numbers of float32; it counts as 0
@@ -43,59 +43,59 @@ def _exp(x: np.float32) -> np.float32:
     return power
 
 
-@njit(cache=True, nogil=True, fastmath=_LARGEST)
-def _load(scores: Vector, removed: NDArray[np.bool_], row: Vector) -> np.float32:
-    """Copy the scores to ``row``, −inf where removed, and return the largest."""
+@njit(cache=True, nogil=True)
+def _remove(row: Vector, removed: NDArray[np.bool_]) -> None:
+    """Write −inf where removed; most rows have nothing of the kind."""
     found = False
-    for s in range(len(scores)):
+    for s in range(len(row)):
         found |= removed[s]
-    highest = -_INF
     if found:
-        for s in range(len(scores)):
-            row[s] = -_INF if removed[s] else scores[s]
-            highest = max(highest, row[s])
-    else:
-        for s in range(len(scores)):
-            row[s] = scores[s]
-            highest = max(highest, scores[s])
+        for s in range(len(row)):
+            row[s] = -_INF if removed[s] else row[s]
+
+
+@njit(cache=True, nogil=True, fastmath=_LARGEST)
+def _largest(row: Vector) -> np.float32:
+    highest = -_INF
+    for s in range(len(row)):
+        highest = max(highest, row[s])
     return highest
 
 
 @njit(cache=True, nogil=True)
-def _competing(scores: Vector) -> np.int32:
+def _competing(row: Vector) -> np.int32:
     count = np.int32(0)
-    for s in range(len(scores)):
-        count += np.int32(scores[s] != -_INF)
+    for s in range(len(row)):
+        count += np.int32(row[s] != -_INF)
     return count
 
 
 @njit(cache=True, nogil=True, fastmath=_LARGEST)
 def _largest_corrected(
-    scores: Vector, log_count: Vector, highest: np.float32, sharpness: np.float32
+    row: Vector, log_count: Vector, highest: np.float32, sharpness: np.float32
 ) -> np.float32:
     largest = -_INF
-    for s in range(len(scores)):
-        largest = max(largest, (scores[s] - highest) * sharpness - log_count[s])
+    for s in range(len(row)):
+        largest = max(largest, (row[s] - highest) * sharpness - log_count[s])
     return largest
 
 
 @njit(cache=True, nogil=True, fastmath=_REORDER)
-def _powers(
-    scores: Vector,
+def _raise(
+    row: Vector,
     log_count: Vector,
     highest: np.float32,
     sharpness: np.float32,
     shift: np.float32,
-    powers: Vector,
 ) -> np.float32:
-    """Write exp((F − highest)·sharpness − log Q − shift) and return the sum."""
+    """Replace F by exp((F − highest)·sharpness − log Q − shift) and return the sum."""
     total = _f(0)
-    for s in range(len(scores)):
-        below = ((scores[s] - highest) * sharpness - log_count[s]) - shift
+    for s in range(len(row)):
+        below = ((row[s] - highest) * sharpness - log_count[s]) - shift
         # A comparison with NaN is false: it goes through to the total.
         power = _exp(_LOWEST if below < _LOWEST else below)
         power = _f(0) if below < _LOWEST else power
-        powers[s] = power
+        row[s] = power
         total += power
     return total
 
@@ -108,34 +108,47 @@ def _rows(
     log_count: Matrix,
     removed: NDArray[np.bool_],
     sharpness: np.float32,
-    powers: Matrix,
     top: Vector,
     log_sum: Vector,
-    count: Vector,
     scale: Vector,
 ) -> None:
-    # A copy of the row in the cache: loops whose input may be their output are not vectorised.
-    kept = np.empty(scores.shape[1], np.float32)
     shift, spread = _f(0), _f(0)
     for row in range(start, stop):
         counts = log_count[row if len(log_count) > 1 else 0]
         if len(counts) and (row == start or len(log_count) > 1):
             shift, spread = -counts.min(), counts.max() - counts.min()
-        highest = _load(scores[row], removed[row if len(removed) > 1 else 0], kept)
-        count[row] = _competing(kept)
-        if count[row] == 0:
-            powers[row] = 0.0
-            top[row], log_sum[row], scale[row] = 0.0, -_INF, 0.0
+        _remove(scores[row], removed[row if len(removed) > 1 else 0])
+        highest = _largest(scores[row])
+        if highest == -_INF and _competing(scores[row]) == 0:
+            scores[row] = 0.0
+            top[row], log_sum[row], scale[row] = -_INF, -_INF, 0.0
             continue
         # No corrected score is above the shift, and the one of the highest score is at most the
         # spread below it: close enough that no power which matters is lost, without another pass.
         row_shift = shift
         if spread > _WIDE:
-            row_shift = _largest_corrected(kept, counts, highest, sharpness)
-        total = _powers(kept, counts, highest, sharpness, row_shift, powers[row])
+            row_shift = _largest_corrected(scores[row], counts, highest, sharpness)
+        total = _raise(scores[row], counts, highest, sharpness, row_shift)
         top[row] = highest
         log_sum[row] = row_shift + _f(math.log(total))
         scale[row] = sharpness / total
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _rows_in_blocks(
+    blocks: int,
+    scores: Matrix,
+    log_count: Matrix,
+    removed: NDArray[np.bool_],
+    sharpness: np.float32,
+    top: Vector,
+    log_sum: Vector,
+    scale: Vector,
+) -> None:
+    rows = len(scores)
+    for block in prange(blocks):
+        start, stop = rows * block // blocks, rows * (block + 1) // blocks
+        _rows(start, stop, scores, log_count, removed, sharpness, top, log_sum, scale)
 
 
 def row_log_sums(
@@ -143,17 +156,15 @@ def row_log_sums(
     log_count: Matrix,
     removed: NDArray[np.bool_],
     sharpness: float,
-    powers: Matrix | None = None,
-) -> tuple[Vector, Vector, Vector, Vector, Matrix]:
-    """Return top, log_sum, count and scale of the rows, [B] each, and their powers [B, S].
+) -> tuple[Vector, Vector, Vector]:
+    """Return top, log_sum and scale of the rows, [B] each, and turn the scores into powers.
 
-    Formula: over the candidates that are neither removed nor −inf, top = max F, log_sum =
-    log Σ exp((F − top)·sharpness − log_count), count = how many; top is 0 and log_sum −inf where
-    there is none. scale·power is the derivative of log_sum with top held fixed. NaN or +inf that
-    is not removed makes log_sum and scale NaN.
+    Formula: over the candidates that are neither removed nor −inf, top = max F and log_sum =
+    log Σ exp((F − top)·sharpness − log_count), both −inf where there is none. scale·power is the
+    derivative of log_sum with top held fixed. NaN or +inf that is not removed makes log_sum and
+    scale NaN.
 
-    Shapes: scores [B, S]; log_count and removed [B, S], or [1, S] for all rows. ``powers`` takes
-    the powers if given, and may be the scores themselves.
+    Shapes: scores [B, S], overwritten; log_count and removed [B, S], or [1, S] for all rows.
 
     Cost: O(B·S); each row is read from memory once and stays in the cache.
 
@@ -162,16 +173,58 @@ def row_log_sums(
     Use when: float32 on the CPU. Avoid when: elsewhere (``widemax.objectives.log_sum``).
 
     >>> nothing = np.zeros((1, 2), np.float32)
-    >>> top, log_sum, count, scale, powers = row_log_sums(
-    ...     np.array([[5.0, 5.0]], np.float32), nothing, nothing > 0, 1.0)
-    >>> top.tolist(), round(float(log_sum[0]), 4), count.tolist(), (scale * powers).tolist()
-    ([5.0], 0.6931, [2.0], [[0.5, 0.5]])
+    >>> scores = np.array([[5.0, 5.0]], np.float32)
+    >>> top, log_sum, scale = row_log_sums(scores, nothing, nothing > 0, 1.0)
+    >>> top.tolist(), round(float(log_sum[0]), 4), (scale * scores).tolist()
+    ([5.0], 0.6931, [[0.5, 0.5]])
     """
     rows, width = scores.shape
-    top, log_sum, count, scale = (np.empty(rows, np.float32) for _ in range(4))
-    powers = np.empty((rows, width), np.float32) if powers is None else powers
-    shared = (scores, log_count, removed, _f(sharpness), powers, top, log_sum, count, scale)
+    top, log_sum, scale = (np.empty(rows, np.float32) for _ in range(3))
+    shared = (scores, log_count, removed, _f(sharpness), top, log_sum, scale)
     # Blocks of at least 2^16 scores: below, waking a thread costs more than it saves.
-    smallest = max(1, 2**16 // max(1, width))
-    in_blocks(lambda start, stop: _rows(start, stop, *shared), rows, smallest=smallest)
-    return top, log_sum, count, scale, powers
+    blocks = num_blocks(rows, smallest=2**16 // max(1, width))
+    if blocks == 1:
+        _rows(0, rows, *shared)
+    else:
+        _rows_in_blocks(blocks, *shared)
+    return top, log_sum, scale
+
+
+@njit(cache=True, nogil=True)
+def lead_losses(
+    target_scores: Vector,
+    target_log_count: Vector,
+    top: Vector,
+    log_sum: Vector,
+    sharpness: float,
+) -> tuple[Vector, Vector]:
+    """Return log(1 + e^lead) and its derivative by the lead of the candidates over the target.
+
+    Formula: lead = log Σ exp(G) − G_t, with G_t = F_t·sharpness − log Q(t), and the sum as
+    ``row_log_sums`` gives it.
+
+    Shapes: all [B].
+
+    Cost: O(B).
+
+    Reference: none.
+
+    Use when: each row has one target. Avoid when: it has several.
+
+    >>> one = np.ones(1, np.float32)
+    >>> losses, push = lead_losses(one, 0 * one, one, 0 * one, 1.0)
+    >>> losses.round(4).tolist() == np.float32([0.6931]).tolist(), push.tolist()
+    (True, [0.5])
+    """
+    losses, push = np.empty_like(top), np.empty_like(top)
+    for row in range(len(top)):
+        if log_sum[row] == -_INF:
+            losses[row], push[row] = 0.0, 0.0
+            continue
+        # In float64, where a difference of two large scores and a small count loses nothing.
+        lead = (np.float64(top[row]) - target_scores[row]) * sharpness
+        lead += np.float64(log_sum[row]) + target_log_count[row]
+        power = math.exp(-abs(lead))
+        losses[row] = max(lead, 0.0) + math.log1p(power)
+        push[row] = 1 / (1 + power) if lead > 0 else power / (1 + power)
+    return losses, push

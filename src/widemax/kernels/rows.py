@@ -1,11 +1,11 @@
 """Updates of single rows of a table, in place: a step costs what it touches, whatever the table.
 
 Every kernel begins with the same arrays: the table ``weight`` [V, D], float32, float64 or the bits
-of bfloat16 as uint16; a gradient sorted by row, ``ids`` [N] rising, ``order`` [N] the place of each
-in ``values`` [N, D], of the table's type or float32; and two buffers ``gradient`` and ``row`` [D],
-in whose type all is calculated. Entries of the same row are summed in the order in which they stand
-in ``values``; then the row is updated once. ``step`` seeds the rounding of bfloat16, else it is
-unused.
+of bfloat16 as uint16; a gradient grouped by row, ``ids`` [N] with equal ones together, ``order``
+[N] the place of each in ``values`` [N, D], of the table's type or float32; and two buffers
+``gradient`` and ``row`` [D], in whose type all is calculated. Entries of the same row are summed in
+the order in which they stand in ``values``; then the row is updated once. ``step`` seeds the
+rounding of bfloat16, else it is unused.
 
 The plain reference of each stands in ``widemax.optim``, written in torch.
 """
@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 from numpy.typing import NDArray
 
 # Division as in NumPy: a check for 0 at every element would keep the loops from being vectorised.
@@ -27,6 +27,7 @@ _part = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 Ids = NDArray[np.int64]
 Array = NDArray[Any]
 
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring ids
 _EXPONENT = np.uint32(0x7F800000)  # all ones in infinity and NaN
 
 
@@ -104,6 +105,72 @@ def rowwise_adagrad(
         for j in range(len(row)):
             row[j] -= rate * gradient[j]
         _write(row, weight, y, step)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
+def rowwise_adagrad_in_blocks(
+    edges: Ids, weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
+    sums: Array, lr: float, eps: float, decay: float, step: int,
+) -> None:  # fmt: skip
+    """Do what ``rowwise_adagrad`` does, block by block of the sorted ids, on several cores.
+
+    ``edges`` are the ends of the blocks, none within a row (``block_edges``); the buffers
+    ``gradient`` and ``row`` only tell their size and type.
+    """
+    for block in prange(len(edges) - 1):
+        places = slice(edges[block], edges[block + 1])
+        own, spare = np.empty_like(gradient), np.empty_like(row)
+        rowwise_adagrad(
+            weight, ids[places], order[places], values, own, spare, sums, lr, eps, decay, step
+        )
+
+
+@njit(cache=True, nogil=True)
+def group_rows(ids: Ids) -> tuple[Ids, Ids]:
+    """Return the ids with equal ones together, first seen first, and the place each came from.
+
+    >>> grouped, order = group_rows(np.array([5, 2, 5, 9, 2]))
+    >>> grouped.tolist(), order.tolist()
+    ([5, 5, 2, 2, 9], [0, 2, 1, 4, 3])
+    """
+    bits = 1
+    while (1 << bits) < 2 * len(ids):
+        bits += 1
+    shift, mask = np.uint64(64 - bits), (1 << bits) - 1
+    table = np.full(1 << bits, -1, np.int64)  # the group of the id that stands in a slot
+    group, first = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
+    sizes, found = np.zeros(len(ids) + 1, np.int64), 0
+    for place in range(len(ids)):
+        slot = np.int64((np.uint64(ids[place]) * _MULTIPLIER) >> shift)
+        while table[slot] >= 0 and first[table[slot]] != ids[place]:
+            slot = (slot + 1) & mask
+        if table[slot] < 0:
+            table[slot], first[found] = found, ids[place]
+            found += 1
+        group[place] = table[slot]
+        sizes[group[place] + 1] += 1
+    ends = sizes.cumsum()  # where each group starts, moved on as it fills
+    grouped, order = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
+    for place in range(len(ids)):
+        target = ends[group[place]]
+        ends[group[place]] += 1
+        grouped[target], order[target] = ids[place], place
+    return grouped, order
+
+
+def block_edges(ids: Ids, blocks: int) -> Ids:
+    """Return where to cut grouped ids into at most ``blocks`` parts that share no id.
+
+    >>> block_edges(np.array([1, 2, 2, 2, 3, 4]), 2).tolist()
+    [0, 4, 6]
+    """
+    edges = [0]
+    for block in range(1, blocks):
+        edge = max(edges[-1], len(ids) * block // blocks)
+        while 0 < edge < len(ids) and ids[edge] == ids[edge - 1]:
+            edge += 1
+        edges.append(edge)
+    return np.array([*edges, len(ids)])
 
 
 @_kernel

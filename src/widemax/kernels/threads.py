@@ -1,55 +1,42 @@
-"""Kernels on several cores: blocks of rows in the threads that torch would use."""
+"""Kernels on several cores, in the threads that torch itself uses."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import torch
 
+# OpenMP's threads are not copied by a fork: a child that asked for them would be ended.
+_process = os.getpid()
+
 
 @cache
-def _pool(size: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(size, thread_name_prefix="widemax")
+def _has_openmp() -> bool:
+    # Without it Numba falls back on threads that must not be used from two places at once.
+    return importlib.util.find_spec("numba.np.ufunc.omppool") is not None
 
 
-# A forked child has none of its parent's threads: it must not wait for them.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+def num_blocks(rows: int, *, smallest: int = 1) -> int:
+    """Return into how many blocks a kernel over independent rows should be cut.
 
+    Formula: min(threads, rows / smallest), at least 1.
 
-def in_blocks(kernel: Callable[[int, int], None], rows: int, *, smallest: int = 1) -> None:
-    """Call ``kernel(start, stop)`` for blocks that cover the rows, one block a thread.
+    Shapes: none.
 
-    Formula: none.
-
-    Shapes: none; the kernel must release the interpreter lock (``nogil=True``) and write to the
-    rows start … stop − 1 alone.
-
-    Cost: some 50 µs for the other threads; none where one block is enough.
+    Cost: none.
 
     Reference: none.
 
-    Use when: a kernel's rows are independent. Blocks hold at least ``smallest`` rows, and there are
-    no more of them than ``torch.get_num_threads()``: a process that was told to use one core uses
-    one. Avoid when: the work takes less than 100 µs.
+    Use when: a kernel has a ``parallel=True`` form; for 1 block call the serial one. OpenMP's
+    threads are still awake from the torch operation before, where a thread pool of Python would
+    compete with them. There are never more blocks than ``torch.get_num_threads()``: a process that
+    was told to use one core uses one. Avoid when: the work takes less than 50 µs.
 
-    >>> in_blocks(lambda start, stop: print(start, stop), 10, smallest=10)
-    0 10
+    >>> num_blocks(10, smallest=10)
+    1
     """
-    blocks = max(1, min(torch.get_num_threads(), rows // smallest))
-    edges = [rows * block // blocks for block in range(blocks + 1)]
-    if blocks == 1:
-        kernel(0, rows)
-        return
-    # The last block is this thread's own: one thread less to wake.
-    waiting = [
-        _pool(blocks - 1).submit(kernel, edges[block], edges[block + 1])
-        for block in range(blocks - 1)
-    ]
-    try:
-        kernel(edges[-2], rows)
-    finally:
-        for future in waiting:
-            future.result()
+    if os.getpid() != _process or not _has_openmp():
+        return 1
+    return max(1, min(torch.get_num_threads(), rows // max(1, smallest)))

@@ -2,8 +2,8 @@
 
 from widemax.objectives.base import Objective
 from widemax.objectives.corrected_log_q import corrected_log_q
+from widemax.objectives.factored_softmax import takes_inner_product
 from widemax.objectives.importance import effective_sample_size, importance_sampling
-from widemax.objectives.log_sum import takes_inner_product
 from widemax.objectives.logistic import (
     full_logistic,
     gbce,

@@ -61,11 +61,17 @@ class Positives(NamedTuple):
 
     scores: Tensor
     share: Tensor
+    mask: Tensor | None
+    """Which positives are there, bool [B, T]; None: all of them."""
 
     @property
     def present(self) -> Tensor:
         """Which positives are there, bool [B, T]."""
-        return self.share > 0
+        return self.share > 0 if self.mask is None else self.mask
+
+    def without_absent(self, values: Tensor, fill: float) -> Tensor:
+        """Return values like the scores, with ``fill`` where there is no positive."""
+        return values if self.mask is None else values.masked_fill(~self.mask, fill)
 
 
 def at_least_float32(name: str, scores: Tensor) -> Tensor:
@@ -85,12 +91,13 @@ def read_positives(target_scores: Tensor, target_mask: Tensor | None) -> Positiv
     scores = at_least_float32("target_scores", target_scores)
     scores = scores if scores.dim() == 2 else scores[:, None]
     if target_mask is None:
-        return Positives(scores, torch.full_like(scores, 1 / scores.shape[1]))
+        share = scores.new_full((), 1 / scores.shape[1]).expand_as(scores)
+        return Positives(scores, share, None)
     if target_mask.dtype != torch.bool:
         raise ValueError(f"target_mask must be bool, got dtype {target_mask.dtype}")
     mask = like_positives("target_mask", target_mask, scores)
     share = mask.to(scores.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
-    return Positives(scores.masked_fill(~mask, 0.0), share)
+    return Positives(scores.masked_fill(~mask, 0.0), share, mask)
 
 
 def like_positives(name: str, values: Tensor, scores: Tensor) -> Tensor:
@@ -135,10 +142,11 @@ def largest(*groups: Tensor) -> Tensor:
 
 def correct_positives(positives: Positives, target_log_expected_count: Tensor) -> Positives:
     """Return the positives with G = F − log Q; a target that is never drawn is an error."""
-    log_count = like_positives(
-        "target_log_expected_count", target_log_expected_count, positives.scores
-    ).masked_fill(~positives.present, 0.0)
-    if not torch.compiler.is_compiling() and not bool(log_count.isfinite().all()):
+    log_count = positives.without_absent(
+        like_positives("target_log_expected_count", target_log_expected_count, positives.scores),
+        0.0,
+    )
+    if not torch.compiler.is_compiling() and not all_finite(log_count):
         raise ValueError(
             "target_log_expected_count must be finite, got "
             f"{log_count[~log_count.isfinite()][0].item()}: -inf is a target with proposal "
@@ -189,4 +197,4 @@ def all_finite(values: Tensor) -> bool:
 
 def zero_without_positive(losses: Tensor, positives: Positives) -> Tensor:
     """Return the losses [B] with 0 where a row has no positive."""
-    return torch.where(positives.present.any(-1), losses, 0.0)
+    return losses if positives.mask is None else torch.where(positives.mask.any(-1), losses, 0.0)

@@ -7,20 +7,18 @@ import math
 import torch
 from torch import Tensor
 
-from widemax.candidates import InnerProduct
 from widemax.objectives.base import (
     Positives,
     like_positives,
     read_positives,
     zero_without_positive,
 )
-from widemax.objectives.log_sum import centre, factored, sum_candidates
+from widemax.objectives.log_sum import centre, sum_candidates
 
 
-@factored
 def corrected_log_q(
     target_scores: Tensor,
-    candidate_scores: Tensor | InnerProduct,
+    candidate_scores: Tensor,
     *,
     target_log_expected_count: Tensor | None,
     log_expected_count: Tensor | None,
@@ -58,6 +56,7 @@ def corrected_log_q(
     candidates = sum_candidates(
         candidate_scores, len(positives.scores), log_expected_count=log_expected_count, hits=hits
     )
+    num_valid = _count_competing(candidate_scores, hits)
     # The weights of all scores add up to 0, so a shift changes nothing; see ``centre``.
     positives, log_sum = centre(positives, candidates)
     # Rows without a negative get a harmless stand-in here and loss 0 below: no NaN in the graph.
@@ -66,9 +65,15 @@ def corrected_log_q(
     # −log Q'(d) = −log(expected count) + log S + log(1 − Q(t)).
     log_scale = _log_other_prob(target_log_expected_count, positives, num_samples)
     log_sum = log_sum.masked_fill(empty, 0.0) + (log_scale + math.log(num_samples))
-    pull, push = _weights(positives, log_sum - candidates.competing.clamp(min=1).log())
+    pull, push = _weights(positives, log_sum - num_valid.clamp(min=1).to(log_sum.dtype).log())
     losses = push * log_sum - (pull * positives.scores).sum(-1)
     return torch.where(empty, 0.0, zero_without_positive(losses, positives))
+
+
+@torch.no_grad()
+def _count_competing(candidate_scores: Tensor, hits: Tensor | None) -> Tensor:
+    competing = candidate_scores != -math.inf
+    return (competing if hits is None else competing & ~hits).sum(-1)
 
 
 def _log_other_prob(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from widemax.candidates import InnerProduct
 from widemax.objectives.base import (
     correct_negatives,
     largest,
@@ -13,13 +12,12 @@ from widemax.objectives.base import (
     read_positives,
     zero_without_positive,
 )
-from widemax.objectives.log_sum import centre, factored, sum_candidates
+from widemax.objectives.log_sum import centre, sum_candidates
 
 
-@factored
 def importance_sampling(
     target_scores: Tensor,
-    candidate_scores: Tensor | InnerProduct,
+    candidate_scores: Tensor,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None,
@@ -54,7 +52,7 @@ def importance_sampling(
     candidates = sum_candidates(
         candidate_scores, len(positives.scores), log_expected_count=log_expected_count
     )
-    empty = candidates.competing == 0
+    empty = torch.isneginf(candidates.top)
     positives, log_sum = centre(positives, candidates)
     losses = log_sum.masked_fill(empty, 0.0) - (positives.share * positives.scores).sum(-1)
     return torch.where(empty, 0.0, zero_without_positive(losses, positives))

@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from widemax.candidates import InnerProduct
 from widemax.kernels.log_sum import row_log_sums
 from widemax.objectives.base import (
     REMOVED,
     Positives,
-    all_finite,
-    check_count_shape,
     check_hits,
     check_log_count,
     largest,
     read_negatives,
 )
 
-_F = TypeVar("_F", bound=Callable[..., Tensor])
-_FACTORED: set[Callable[..., Tensor]] = set()
-
-
-def factored(objective: _F) -> _F:
-    """Mark an objective that reads its candidates by ``sum_candidates`` alone."""
-    _FACTORED.add(objective)
-    return objective
-
-
-def takes_inner_product(objective: Callable[..., Tensor]) -> bool:
-    """Return whether the objective takes its candidates' scores as factors too."""
-    while isinstance(objective, partial):
-        objective = objective.func
-    return objective in _FACTORED
-
 
 class LogSum(NamedTuple):
     """The candidates that compete in each row, summed up, [B] each."""
 
     top: Tensor
-    """The largest score, 0 where none competes; a constant to the gradient."""
+    """The largest score, −inf where none competes; a constant to the gradient."""
     log_sum: Tensor
     """log Σ exp((F − top)/τ − log Q), −inf where none competes."""
-    competing: Tensor
-    """How many compete."""
 
 
 def sum_candidates(
-    candidate_scores: Tensor | InnerProduct,
+    candidate_scores: Tensor,
     rows: int,
     *,
     log_expected_count: Tensor | None = None,
@@ -64,17 +41,12 @@ def sum_candidates(
     The largest score is taken off first: float32 scores of 10,000 are spaced by 0.001, so
     F − log Q would round what the small difference of two of them still holds exactly.
     """
-    if isinstance(candidate_scores, InnerProduct):
-        if _factors_suffice(candidate_scores, rows, log_expected_count):
-            check_hits(hits, candidate_scores.shape)
-            return product_log_sum(candidate_scores, log_expected_count, hits, temperature)
-        candidate_scores = candidate_scores.scores()
     scores = read_negatives(candidate_scores, rows)
     check_hits(hits, scores.shape)
     log_count = None
     if log_expected_count is not None:
         log_count = check_log_count(log_expected_count, scores, hits).to(scores.dtype)
-    if _kernel_takes(scores, log_count):
+    if kernel_takes(scores, log_count):
         return fused_log_sum(scores, log_count, hits, temperature)
     return plain_log_sum(scores, log_count, hits, temperature)
 
@@ -92,38 +64,23 @@ def plain_log_sum(
     empty = removed.all(-1)
     # A row of nothing gets a harmless stand-in: its logarithm would have NaN for a gradient.
     log_sum = corrected.masked_fill(empty[:, None], 0.0).logsumexp(-1)
-    count = (~removed).sum(-1).to(scores.dtype)
-    return LogSum(top[:, 0], torch.where(empty, REMOVED, log_sum), count)
+    return LogSum(top[:, 0].masked_fill(empty, REMOVED), torch.where(empty, REMOVED, log_sum))
 
 
-def _kernel_takes(scores: Tensor, log_count: Tensor | None) -> bool:
+def kernel_takes(scores: Tensor, log_count: Tensor | None) -> bool:
+    """Return whether the kernel may stand for torch's own operations."""
+    if scores.device.type != "cpu" or scores.dtype != torch.float32:
+        return False
     learned = log_count is not None and log_count.requires_grad
-    on_cpu = scores.device.type == "cpu" and scores.dtype == torch.float32
-    return on_cpu and not learned and not torch.compiler.is_compiling()
+    # What transforms functions (torch.func, torch.compile) sees through torch's operations only.
+    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return not learned and not transformed
 
 
-def _factors_suffice(product: InnerProduct, rows: int, log_count: Tensor | None) -> bool:
-    """Return whether the scores need not stand beside their factors."""
-    factors = (product.queries, product.vectors)
-    plain = len(product.queries) == rows and not torch.is_autocast_enabled("cpu")
-    if not plain or not all(_kernel_takes(factor, log_count) for factor in factors):
-        return False
-    if product.biases is not None and product.biases.dtype != torch.float32:
-        return False
-    if log_count is None:
-        return True
-    check_count_shape(log_count, product.shape)
-    return all_finite(log_count)
-
-
-def _run_kernel(
-    scores: Tensor,
-    log_count: Tensor | None,
-    hits: Tensor | None,
-    temperature: float,
-    powers: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    """Return top, log_sum, count and scale [B], and powers [B, S]."""
+def run_kernel(
+    scores: Tensor, log_count: Tensor | None, hits: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return top, log_sum and scale [B]; contiguous ``scores`` become the powers."""
     shape = (1, scores.shape[1])
     if log_count is None:
         log_count = scores.new_zeros(shape)
@@ -133,26 +90,15 @@ def _run_kernel(
         hits = torch.zeros(shape, dtype=torch.bool)
     elif hits.stride(0) == 0:
         hits = hits[:1]
-    results = row_log_sums(
-        _array(scores),
-        _array(log_count),
-        _array(hits),
-        1 / temperature,
-        None if powers is None else _array(powers),
+    top, log_sum, scale = row_log_sums(
+        scores.detach().numpy(), as_array(log_count), as_array(hits), 1 / temperature
     )
-    return tuple(map(torch.from_numpy, results))
+    return torch.from_numpy(top), torch.from_numpy(log_sum), torch.from_numpy(scale)
 
 
-def _array(tensor: Tensor) -> Any:
+def as_array(tensor: Tensor) -> Any:
+    """Return the memory of a tensor on the CPU, or of a contiguous copy, for a kernel."""
     return tensor.detach().contiguous().numpy()
-
-
-def _save(ctx: Any, output: tuple[Tensor, ...], *inputs: Tensor) -> None:
-    top, _, count, scale, powers = output
-    ctx.mark_non_differentiable(top, count, scale, powers)
-    # Otherwise backward is handed a zero gradient of the powers: a pass over [B, S] for nothing.
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs, scale, powers)
 
 
 class _FusedLogSum(torch.autograd.Function):
@@ -160,17 +106,22 @@ class _FusedLogSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        scores: Tensor, log_count: Tensor | None, hits: Tensor | None, temperature: float
+        ctx: Any,
+        scores: Tensor,
+        log_count: Tensor | None,
+        hits: Tensor | None,
+        temperature: float,
     ) -> tuple[Tensor, ...]:
-        return _run_kernel(scores, log_count, hits, temperature)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _save(ctx, output)
+        powers = scores.detach().clone(memory_format=torch.contiguous_format)
+        top, log_sum, scale = run_kernel(powers, log_count, hits, temperature)
+        ctx.mark_non_differentiable(top)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(scale, powers)
+        return top, log_sum
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _top: None, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, _: None, grad: Tensor) -> tuple[Tensor | None, ...]:
         scale, powers = ctx.saved_tensors
         return powers * (grad * scale)[:, None], None, None, None
 
@@ -180,50 +131,8 @@ def fused_log_sum(
 ) -> LogSum:
     """Return the same as ``plain_log_sum`` by a kernel that reads each score once."""
     arguments = (scores, log_count, hits, temperature)
-    top, log_sum, count, *_ = _FusedLogSum.apply(*arguments)  # type: ignore[no-untyped-call]
-    return LogSum(top, log_sum, count)
-
-
-class _ProductLogSum(torch.autograd.Function):
-    """Powers take the place of the scores, and their scale goes into the factors in backward."""
-
-    @staticmethod
-    def forward(
-        queries: Tensor,
-        vectors: Tensor,
-        biases: Tensor | None,
-        log_count: Tensor | None,
-        hits: Tensor | None,
-        temperature: float,
-    ) -> tuple[Tensor, ...]:
-        scores = queries @ vectors.T
-        if biases is not None:
-            scores += biases
-        return _run_kernel(scores, log_count, hits, temperature, powers=scores)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _save(ctx, output, *inputs[:2])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, _top: None, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        queries, vectors, scale, powers = ctx.saved_tensors
-        needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
-        weight = grad * scale
-        by_queries = (powers @ vectors).mul_(weight[:, None]) if needs_queries else None
-        by_vectors = powers.T @ (queries * weight[:, None]) if needs_vectors else None
-        by_biases = powers.T @ weight if needs_biases else None
-        return by_queries, by_vectors, by_biases, None, None, None
-
-
-def product_log_sum(
-    product: InnerProduct, log_count: Tensor | None, hits: Tensor | None, temperature: float
-) -> LogSum:
-    """Return the same of scores that are never kept beside their powers."""
-    arguments = (product.queries, product.vectors, product.biases, log_count, hits, temperature)
-    top, log_sum, count, *_ = _ProductLogSum.apply(*arguments)  # type: ignore[no-untyped-call]
-    return LogSum(top, log_sum, count)
+    top, log_sum = _FusedLogSum.apply(*arguments)  # type: ignore[no-untyped-call]
+    return LogSum(top, log_sum)
 
 
 def centre(
@@ -233,9 +142,17 @@ def centre(
 
     A shift that no softmax sees; like in ``sum_candidates`` it comes before log Q and τ.
     """
-    absent = ~positives.present
-    highest = torch.where(negatives.competing > 0, negatives.top, REMOVED)
-    top = largest(positives.scores.masked_fill(absent, REMOVED), highest[:, None])
-    shifted = ((positives.scores - top) / temperature).masked_fill(absent, 0.0)
-    log_sum = (negatives.top - top[:, 0]) / temperature + negatives.log_sum
-    return positives._replace(scores=shifted), log_sum
+    top = _largest_of_both(positives, negatives)
+    shifted, log_sum = positives.scores - top[:, None], negatives.top - top
+    if temperature != 1:
+        shifted, log_sum = shifted / temperature, log_sum / temperature
+    shifted = positives.without_absent(shifted, 0.0)
+    return positives._replace(scores=shifted), log_sum + negatives.log_sum
+
+
+@torch.no_grad()
+def _largest_of_both(positives: Positives, negatives: LogSum) -> Tensor:
+    """Return the largest score of each row, [B]; 0 where nothing competes."""
+    best = positives.without_absent(positives.scores, REMOVED).amax(-1)
+    top = torch.maximum(best, negatives.top)
+    return top.masked_fill_(torch.isneginf(top), 0.0)

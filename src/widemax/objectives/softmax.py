@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,12 +20,13 @@ from widemax.objectives.base import (
     read_positives,
     zero_without_positive,
 )
-from widemax.objectives.log_sum import centre, factored, sum_candidates
+from widemax.objectives.factored_softmax import factored, softmax_of_factors
+from widemax.objectives.log_sum import centre, sum_candidates
 
 
 @factored
 def full_softmax(
-    target_scores: Tensor,
+    target_scores: Tensor | InnerProduct,
     candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
@@ -51,13 +53,18 @@ def full_softmax(
     >>> round(full_softmax(scores[:, 0], scores, hits=hits).item(), 4)
     0.4076
     """
-    positives = read_positives(target_scores, target_mask)
-    return _softmax_loss(positives, candidate_scores, hits=hits, label_smoothing=label_smoothing)
+    return _softmax_loss(
+        target_scores,
+        candidate_scores,
+        hits=hits,
+        target_mask=target_mask,
+        label_smoothing=label_smoothing,
+    )
 
 
 @factored
 def sampled_softmax(
-    target_scores: Tensor,
+    target_scores: Tensor | InnerProduct,
     candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None,
@@ -93,21 +100,21 @@ def sampled_softmax(
     """
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    positives = read_positives(target_scores, target_mask)
     _warn_of_repeats(target_log_expected_count)
     return _softmax_loss(
-        positives,
+        target_scores,
         candidate_scores,
         target_log_expected_count=target_log_expected_count,
         log_expected_count=log_expected_count,
         hits=hits,
+        target_mask=target_mask,
         label_smoothing=label_smoothing,
     )
 
 
 @factored
 def info_nce(
-    target_scores: Tensor,
+    target_scores: Tensor | InnerProduct,
     candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
@@ -139,9 +146,10 @@ def info_nce(
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}")
     return _softmax_loss(
-        read_positives(target_scores, target_mask),
+        target_scores,
         candidate_scores,
         hits=hits,
+        target_mask=target_mask,
         temperature=temperature,
         label_smoothing=label_smoothing,
     )
@@ -161,20 +169,36 @@ def _warn_of_repeats(target_log_expected_count: Tensor) -> None:
 
 
 def _softmax_loss(
-    positives: Positives,
+    target_scores: Tensor | InnerProduct,
     candidate_scores: Tensor | InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None = None,
     hits: Tensor | None,
+    target_mask: Tensor | None,
     temperature: float = 1.0,
     label_smoothing: float,
 ) -> Tensor:
     """Return −Σ share·G(t) + LSE over positives ∪ negatives of G = F/τ − log Q, [B]."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing!r}")
-    if label_smoothing and isinstance(candidate_scores, InnerProduct):
-        candidate_scores = candidate_scores.scores()
+    if isinstance(target_scores, InnerProduct) or isinstance(candidate_scores, InnerProduct):
+        if target_scores is not candidate_scores or target_mask is not None:
+            raise ValueError("factors must stand for target_scores and candidate_scores alike")
+        product = cast("InnerProduct", candidate_scores)
+        losses = None
+        if not label_smoothing:
+            losses = softmax_of_factors(
+                product,
+                target_log_count=target_log_expected_count,
+                log_count=log_expected_count,
+                hits=hits,
+                temperature=temperature,
+            )
+        if losses is not None:
+            return losses
+        target_scores, candidate_scores = product.target_scores(), product.candidate_scores()
+    positives = read_positives(target_scores, target_mask)
     candidates = sum_candidates(
         candidate_scores,
         len(positives.scores),
@@ -185,12 +209,16 @@ def _softmax_loss(
     centred, negative_sum = centre(positives, candidates, temperature)
     if target_log_expected_count is not None:
         centred = correct_positives(centred, target_log_expected_count)
+    if centred.mask is None and centred.scores.shape[1] == 1 and not label_smoothing:
+        # One positive each, the usual case, in two steps: LSE(G_t, n) − G_t = log(1 + e^(n − G_t)).
+        lead = negative_sum - centred.scores[:, 0]
+        return torch.logaddexp(lead.new_zeros(()), lead)
     # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
     absent = ~centred.present & centred.present.any(-1, keepdim=True)
     competing = centred.scores.masked_fill(absent, REMOVED)
     log_total = torch.cat([competing, negative_sum[:, None]], dim=-1).logsumexp(-1)
     labelled = (centred.share * centred.scores).sum(-1)
-    if isinstance(candidate_scores, Tensor) and label_smoothing:
+    if label_smoothing:
         negatives = read_negatives(candidate_scores, len(competing), hits)
         shifted = (negatives - _top(positives, negatives)) / temperature
         uniform = _uniform_mean(competing, shifted, log_expected_count)
@@ -199,7 +227,7 @@ def _softmax_loss(
 
 
 def _top(positives: Positives, negatives: Tensor) -> Tensor:
-    return largest(positives.scores.masked_fill(~positives.present, REMOVED), negatives)
+    return largest(positives.without_absent(positives.scores, REMOVED), negatives)
 
 
 def _uniform_mean(positives: Tensor, negatives: Tensor, log_count: Tensor | None) -> Tensor:

@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from widemax.kernels import rows as kernel
+from widemax.kernels.threads import num_blocks
 from widemax.optim.base import Group, RowOptimizer, State, per_row, zeros
-from widemax.optim.rows import SortedRows, arithmetic_dtype, as_rows
+from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows
 from widemax.validation import check_not_negative, check_positive
 
 
@@ -72,7 +73,7 @@ class RowAdagrad(RowOptimizer):
         total = state["sum"].addcmul_(gradient, gradient)
         weight.addcdiv_(gradient, total.sqrt().add_(group["eps"]), value=-float(group["lr"]))
 
-    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+    def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
         kernel.adagrad(
             as_rows(parameter), *rows, as_rows(state["sum"]), *_numbers(state, group)
         )  # fmt: skip
@@ -123,13 +124,17 @@ class RowwiseAdagrad(RowAdagrad):
             rates = float(group["lr"]) / (total.sqrt() + group["eps"])
             weight -= per_row(rates, weight) * gradient
 
-    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+    def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
         if state["sum"].shape == parameter.shape:
             super()._run_kernel(parameter, rows, state, group)
+            return
+        arrays = (as_rows(parameter), *rows, state["sum"].numpy(), *_numbers(state, group))
+        # Blocks of at least 2^16 numbers: below, waking a thread costs more than it saves.
+        blocks = num_blocks(rows.values.size, smallest=2**16)
+        if blocks == 1:
+            kernel.rowwise_adagrad(*arrays)
         else:
-            kernel.rowwise_adagrad(
-                as_rows(parameter), *rows, state["sum"].numpy(), *_numbers(state, group)
-            )
+            kernel.rowwise_adagrad_in_blocks(kernel.block_edges(rows.ids, blocks), *arrays)
 
 
 def _first_sum(shape: torch.Size, parameter: Tensor, group: Group) -> Tensor:

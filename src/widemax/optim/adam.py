@@ -8,7 +8,7 @@ from torch.optim.optimizer import ParamsT
 
 from widemax.kernels import rows as kernel
 from widemax.optim.base import Group, RowOptimizer, State, per_row, zeros
-from widemax.optim.rows import SortedRows, arithmetic_dtype, as_rows
+from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows
 from widemax.validation import check_fraction, check_positive
 
 
@@ -94,7 +94,7 @@ class RowAdam(RowOptimizer):
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:
         return state["step"].dim() == 1 and super()._has_kernel(parameter, state)
 
-    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+    def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
         beta1, beta2 = group["betas"]
         kernel.adam(
             as_rows(parameter),

@@ -14,11 +14,11 @@ from torch.optim.optimizer import Optimizer, StateDict
 
 from widemax.optim.rounding import round_stochastically
 from widemax.optim.rows import (
-    SortedRows,
+    GroupedRows,
     arithmetic_dtype,
     check_gradient,
     fits_kernel,
-    sort_rows,
+    grouped_rows,
     sum_rows,
 )
 from widemax.validation import check_not_negative, check_positive
@@ -103,7 +103,7 @@ class RowOptimizer(Optimizer):
         """Update rows of weights and of their state in place; leave the gradient as it is."""
 
     @abstractmethod
-    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+    def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
         """Do the same by a kernel, on the memory of the parameter and its state."""
 
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:
@@ -120,7 +120,7 @@ class RowOptimizer(Optimizer):
         if not grad.is_sparse:
             self._update_plainly(parameter, None, grad.to(dtype), state, group)
         elif self._has_kernel(parameter, state):
-            self._run_kernel(parameter, sort_rows(grad, dtype), state, group)
+            self._run_kernel(parameter, grouped_rows(grad, dtype), state, group)
             # What autograd has saved is now stale, and it must notice.
             torch.autograd.graph.increment_version(parameter)
         else:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.kernels import rows as kernel
-from widemax.optim.rows import arithmetic_dtype, check_gradient, fits_kernel, sort_rows, sum_rows
+from widemax.optim.rows import arithmetic_dtype, check_gradient, fits_kernel, grouped_rows, sum_rows
 from widemax.validation import check_positive
 
 _ROUNDING = 1e-6
@@ -72,7 +72,7 @@ def clip_grad_norm_(
 def _norm(grad: Tensor) -> Tensor:
     dtype = arithmetic_dtype(grad)
     if grad.is_sparse and grad._values().numel() and fits_kernel(grad._values()):
-        return torch.tensor(kernel.squared_norm(*sort_rows(grad, dtype)), dtype=dtype).sqrt()
+        return torch.tensor(kernel.squared_norm(*grouped_rows(grad, dtype)), dtype=dtype).sqrt()
     values = sum_rows(grad, dtype)[1] if grad.is_sparse else grad
     norm: Tensor = torch.linalg.vector_norm(values, dtype=dtype)
     return norm

@@ -1,4 +1,4 @@
-"""Gradients by rows: sorted for the kernels, or summed in plain torch."""
+"""Gradients by rows: grouped for the kernels, or summed in plain torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.kernels.rows import group_rows
+
 _KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
-class SortedRows(NamedTuple):
+class GroupedRows(NamedTuple):
     """A sparse gradient as the kernels take it: see ``widemax.kernels.rows``."""
 
     ids: NDArray[np.int64]
@@ -52,11 +54,11 @@ def as_rows(tensor: Tensor) -> NDArray[Any]:
     return (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
 
 
-def sort_rows(grad: Tensor, dtype: torch.dtype) -> SortedRows:
-    """Return a sparse gradient of at least one entry by rising id, for arithmetic in ``dtype``."""
-    ids, order = torch.sort(grad._indices()[0], stable=True)
+def grouped_rows(grad: Tensor, dtype: torch.dtype) -> GroupedRows:
+    """Return a sparse gradient of at least one entry row by row, for arithmetic in ``dtype``."""
+    ids = grad._indices()[0].numpy()
     # Kernels check no bounds, and torch lets such gradients pass.
-    low, high, num_rows = int(ids[0]), int(ids[-1]), grad.shape[0]
+    low, high, num_rows = int(ids.min()), int(ids.max()), grad.shape[0]
     if low < 0 or high >= num_rows:
         raise ValueError(
             f"ids of a sparse gradient must lie between 0 and {num_rows - 1:,}, "
@@ -67,7 +69,7 @@ def sort_rows(grad: Tensor, dtype: torch.dtype) -> SortedRows:
         values = values.to(dtype)
     rows = as_rows(values.contiguous())
     buffers = np.empty((2, rows.shape[1]), np.float64 if dtype == torch.float64 else np.float32)
-    return SortedRows(ids.numpy(), order.numpy(), rows, buffers[0], buffers[1])
+    return GroupedRows(*group_rows(ids), rows, buffers[0], buffers[1])
 
 
 def sum_rows(grad: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

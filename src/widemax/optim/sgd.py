@@ -7,7 +7,7 @@ from torch.optim.optimizer import ParamsT
 
 from widemax.kernels import rows as kernel
 from widemax.optim.base import Group, RowOptimizer, State
-from widemax.optim.rows import SortedRows, as_rows
+from widemax.optim.rows import GroupedRows, as_rows
 
 
 class RowSGD(RowOptimizer):
@@ -44,6 +44,6 @@ class RowSGD(RowOptimizer):
     def _apply(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         weight -= float(group["lr"]) * gradient
 
-    def _run_kernel(self, parameter: Tensor, rows: SortedRows, state: State, group: Group) -> None:
+    def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
         step = int(state["step"]) if state else 0
         kernel.sgd(as_rows(parameter), *rows, float(group["lr"]), group["weight_decay"], step)

@@ -160,16 +160,12 @@ class DrawnSampler(Sampler):
         rows = targets.shape[0] if self.per_example else 1
         num_samples = check_num_samples(num_samples, rows=rows)
         shape = (rows, num_samples) if self.per_example else (num_samples,)
-        target_log_prob = self.log_prob(targets.clamp(min=0))
+        tries = None
         if self.unique:
             ids, tries = self.draw_distinct(shape, device=targets.device, generator=generator)
-            target_tries = tries if targets.dim() == 2 or not self.per_example else tries[:, 0]
-            log_count = log_inclusion(self.log_prob(ids), tries, num_samples)
-            target_log_count = log_inclusion(target_log_prob, target_tries, num_samples)
         else:
             ids = self.draw(shape, device=targets.device, generator=generator)
-            log_count = self.log_prob(ids) + math.log(num_samples)
-            target_log_count = target_log_prob + math.log(num_samples)
+        log_count, target_log_count = self._log_counts(ids, targets, tries, num_samples)
         if self.training:
             self.update(targets)
         return Candidates(
@@ -177,6 +173,24 @@ class DrawnSampler(Sampler):
             log_expected_count=log_count,
             target_log_expected_count=absent_as_zero(target_log_count, targets),
         )
+
+    def _log_counts(
+        self, ids: Tensor, targets: Tensor, tries: Tensor | None, num_samples: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the log expected counts of candidates and targets, in one go: they are short."""
+        known = targets if targets.dim() == 1 else targets.clamp(min=0)
+        log_prob = self.log_prob(torch.cat([ids.flatten(), known.flatten()]))
+        if tries is None:
+            log_count = log_prob + math.log(num_samples)
+        elif tries.numel() == 1:
+            log_count = log_inclusion(log_prob, tries.view(()), num_samples)
+        else:
+            # As many tries as rows: each for its own candidates and targets.
+            rows = torch.cat([tries.expand(ids.shape).flatten(), _spread(tries, known)])
+            log_count = log_inclusion(log_prob, rows, num_samples)
+        candidate_count = log_count[: ids.numel()].view(ids.shape)
+        target_count = log_count[ids.numel() :].view(known.shape)
+        return candidate_count, target_count
 
     def draw_distinct(
         self,
@@ -205,11 +219,11 @@ class DrawnSampler(Sampler):
         # Twice as many as needed: one round is then enough for most proposals (Zipf's law too).
         drawn = self.draw((rows, 2 * num_samples), device=device, generator=generator)
         ids, tries, found = first_distinct(drawn, num_samples)
-        while not bool((found == num_samples).all()) and drawn.shape[1] < limit:
+        while bool((found < num_samples).any()) and drawn.shape[1] < limit:
             more = self.draw((rows, drawn.shape[1]), device=device, generator=generator)
             drawn = torch.cat([drawn, more], dim=1)
             ids, tries, found = first_distinct(drawn, num_samples)
-        if bool((found == num_samples).all()):
+        if not bool((found < num_samples).any()):
             return ids.view(shape), tries.view(*shape[:-1], 1)
         raise ValueError(
             f"num_samples = {num_samples:,} distinct ids were not found in {drawn.shape[1]:,} "
@@ -243,17 +257,31 @@ def first_distinct_by_sorting(drawn: Tensor, num_samples: int) -> tuple[Tensor, 
     return ids[:, :num_samples], tries, nth[:, -1].clamp(max=num_samples)
 
 
+def _spread(tries: Tensor, targets: Tensor) -> Tensor:
+    """Return the tries [B, 1] of each target's row, [B·T]."""
+    return (tries if targets.dim() == 2 else tries[:, 0]).expand(targets.shape).flatten()
+
+
 def log_inclusion(log_prob: Tensor, tries: Tensor, num_samples: int) -> Tensor:
     """Return the log expected count of a class among distinct draws: log(1 − (1 − p)^tries).
 
     Where no draw was a repeat, the distinct draws are ordinary ones and the count is
     num_samples · p, at most 1: nearer to the truth of such a call, and what TensorFlow reports.
     """
-    rejecting = torch.log(-torch.expm1(tries * torch.log1p(-log_prob.exp())))
+    repeated = tries != num_samples
+    if tries.numel() == 1 and bool(repeated):
+        return _log_rejecting(log_prob, tries)
     without_repeat = (log_prob + math.log(num_samples)).clamp(max=0.0)
-    return torch.where(tries == num_samples, without_repeat, rejecting)
+    if tries.numel() == 1:
+        return without_repeat
+    return torch.where(repeated, _log_rejecting(log_prob, tries), without_repeat)
+
+
+def _log_rejecting(log_prob: Tensor, tries: Tensor) -> Tensor:
+    return torch.log1p(log_prob.exp().neg_()).mul_(tries).expm1_().neg_().log_()
 
 
 def absent_as_zero(log_count: Tensor, targets: Tensor) -> Tensor:
     """Return ``log_count`` with 0 where ``targets`` marks an absent positive."""
-    return log_count.masked_fill(targets == ABSENT, 0.0)
+    # Targets [B] were checked to have none.
+    return log_count if targets.dim() == 1 else log_count.masked_fill(targets == ABSENT, 0.0)

@@ -3,11 +3,15 @@
 from widemax.scoring.base import Scorer
 from widemax.scoring.char_cnn import CharCNNScorer
 from widemax.scoring.differentiated import DifferentiatedScorer
+from widemax.scoring.mapped import MappedTableScorer
+from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import TableScorer
 
 __all__ = [
     "CharCNNScorer",
     "DifferentiatedScorer",
+    "MappedTableScorer",
     "Scorer",
     "TableScorer",
+    "gather_rows",
 ]

@@ -49,21 +49,22 @@ class Scorer(nn.Module, ABC):
 
     def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) for the given classes, or for all of them."""
-        if ids is None or ids.dim() == 1:
-            return self.inner_product(hidden, ids).scores()
         queries = self.queries(check_hidden(hidden, self.dimension))
-        vectors, biases = self.class_vectors(ids), self.class_biases(ids)
-        if vectors.shape[1] == 1:
+        vectors, biases = widened(self.class_vectors(ids)), self.class_biases(ids)
+        if vectors.dim() == 2:
+            scores = queries @ vectors.T
+        elif vectors.shape[1] == 1:
             # One class a row, as in most batches of targets: cheaper than a batch of products.
             scores = (vectors[:, 0] * queries).sum(-1, keepdim=True)
         else:
             scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
         return scores if biases is None else scores + biases
 
-    def inner_product(self, hidden: Tensor, ids: Tensor | None = None) -> InnerProduct:
-        """Return the factors of F(x, y) for classes [S] shared by the batch, or for all."""
+    def inner_product(self, hidden: Tensor, targets: Tensor, ids: Tensor) -> InnerProduct:
+        """Return the factors of F(x, t) for targets [B] and of F(x, y) for shared ids [S]."""
+        both = torch.cat([targets, ids])
         return InnerProduct(
             queries=self.queries(check_hidden(hidden, self.dimension)),
-            vectors=widened(self.class_vectors(ids)),
-            biases=self.class_biases(ids),
+            vectors=self.class_vectors(both),
+            biases=self.class_biases(both),
         )

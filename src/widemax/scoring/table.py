@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from widemax.scoring.base import Scorer
+from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import HALF, gather_rows, widened
 from widemax.validation import check_num_classes, check_positive, check_whole
 
@@ -67,6 +68,7 @@ class TableScorer(Scorer):
             names = ", ".join(str(each) for each in _DTYPES)
             raise ValueError(f"dtype must be one of {names} or None, got {dtype!r}")
         weight = nn.Parameter(torch.empty(num_classes, dimension, dtype=dtype))
+        ask_for_huge_pages(weight)
         nn.init.normal_(weight, std=initial_deviation(dimension))
         self._set_up(weight, bias, similarity, temperature, sparse)
 

@@ -1,0 +1,290 @@
+"""One training step among very many classes against its floor and its peers, with memory.
+
+The floor is the three matrix products of a sampled step and nothing else: scores, gradient of the
+hidden states, gradient of the class vectors. A step is drawing, forward, backward and optimiser.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import widemax as wm
+from _harness import Report, command_line, interleaved
+from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
+
+DIMENSION, BATCH, NUM_SAMPLES = 128, 1_024, 1_024
+SIZES = (10**5, 10**6, 10**7)
+HEADLINE = 10**6
+OURS = "widemax, row-wise Adagrad"
+DENSE = "torch, dense gradient, Adam"
+TENSORFLOW = "TensorFlow sampled_softmax_loss, Adagrad"
+RESULTS = Path(__file__).parent / "results"
+
+Call = Callable[[], object]
+
+
+def batch(num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return hidden states and targets all over the catalogue: the worst case of a cache."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(BATCH, DIMENSION, generator=generator).requires_grad_()
+    return hidden, torch.randint(num_classes, (BATCH,), generator=generator)
+
+
+def floor() -> Call:
+    hidden = torch.randn(BATCH, DIMENSION)
+    vectors = torch.randn(NUM_SAMPLES, DIMENSION)
+    gradient = torch.randn(BATCH, NUM_SAMPLES)
+
+    def products() -> None:
+        hidden @ vectors.T
+        gradient @ vectors
+        gradient.T @ hidden
+
+    return products
+
+
+class Ours:
+    """The sampled softmax of this library on a row-sparse table."""
+
+    def __init__(
+        self,
+        num_classes: int,
+        optimizer: type[torch.optim.Optimizer] = RowwiseAdagrad,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        scorer = wm.TableScorer(num_classes, DIMENSION, sparse=True, dtype=dtype)
+        sampler = wm.LogUniformSampler(num_classes, unique=True)
+        self.head = wm.SampledHead(scorer, sampler, num_samples=NUM_SAMPLES)
+        self.optimizer = optimizer(self.head.parameters(), lr=0.01)
+        self.hidden, self.targets = batch(num_classes)
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        self.hidden.grad = None
+        self.head(self.hidden, self.targets).mean().backward()
+        self.optimizer.step()
+
+
+class Plain:
+    """The same step as one writes it in torch: an embedding, a matrix product, cross-entropy."""
+
+    def __init__(self, num_classes: int, *, sparse: bool) -> None:
+        self.table = nn.Embedding(num_classes, DIMENSION, sparse=sparse)
+        optimizer = torch.optim.SparseAdam if sparse else torch.optim.Adam
+        self.optimizer = optimizer(self.table.parameters(), lr=0.01)
+        self.sampler = wm.LogUniformSampler(num_classes, unique=True)
+        self.hidden, self.targets = batch(num_classes)
+
+    def loss(self) -> Tensor:
+        drawn = self.sampler.sample(NUM_SAMPLES, self.targets)
+        target_scores = (self.hidden * self.table(self.targets)).sum(-1)
+        scores = self.hidden @ self.table(drawn.ids).T - drawn.log_expected_count
+        scores = scores.masked_fill(drawn.ids == self.targets[:, None], -math.inf)
+        corrected = target_scores - drawn.target_log_expected_count
+        logits = torch.cat([corrected[:, None], scores], dim=1)
+        return nn.functional.cross_entropy(logits, torch.zeros(BATCH, dtype=torch.int64))
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        self.hidden.grad = None
+        self.loss().backward()
+        self.optimizer.step()
+
+
+def check_results() -> None:
+    """What is timed is right: loss and gradient of ours equal the plain ones on equal draws."""
+    ours, plain = Ours(5_000), Plain(5_000, sparse=False)
+    plain.table.weight.data.copy_(ours.head.scorer.weight.data)
+    torch.manual_seed(1)
+    loss = ours.head(ours.hidden, ours.targets).mean()
+    torch.manual_seed(1)
+    expected = plain.loss()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(ours.hidden.grad, plain.hidden.grad, rtol=1e-4, atol=1e-7)
+    gradient = ours.head.scorer.weight.grad.to_dense()
+    torch.testing.assert_close(gradient, plain.table.weight.grad, rtol=1e-4, atol=1e-7)
+
+
+def tensorflow_step(num_classes: int) -> Call:
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(torch.get_num_threads())
+    start = tf.random.stateless_normal([num_classes, DIMENSION], [0, 1]) * DIMENSION**-0.5
+    table = tf.Variable(start)
+    biases = tf.zeros([num_classes])
+    optimizer = tf.keras.optimizers.Adagrad(learning_rate=0.01)
+    hidden, targets = (tensor.detach().numpy() for tensor in batch(num_classes))
+    hidden = tf.Variable(hidden)
+    targets = tf.constant(targets[:, None])
+
+    @tf.function
+    def step() -> object:
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sampled_softmax_loss(
+                table, biases, targets, hidden, NUM_SAMPLES, num_classes
+            )
+            loss = tf.reduce_mean(losses)
+        by_table, by_hidden = tape.gradient(loss, [table, hidden])
+        optimizer.apply_gradients([(by_table, table)])
+        return by_hidden
+
+    return lambda: step().numpy()
+
+
+def steps_of(num_classes: int) -> dict[str, Call]:
+    """Return the steps that fit in memory at this size: a dense one needs four tables."""
+    steps: dict[str, Call] = {
+        "three matrix products (floor)": floor(),
+        OURS: Ours(num_classes),
+        "widemax, row-wise Adagrad, bfloat16": Ours(num_classes, dtype=torch.bfloat16),
+    }
+    if num_classes <= HEADLINE:
+        steps |= {
+            "widemax, SGD": Ours(num_classes, RowSGD),
+            "widemax, Adagrad": Ours(num_classes, RowAdagrad),
+            "widemax, Adam": Ours(num_classes, RowAdam),
+            "torch, sparse gradient, SparseAdam": Plain(num_classes, sparse=True),
+            DENSE: Plain(num_classes, sparse=False),
+        }
+        try:
+            steps[TENSORFLOW] = tensorflow_step(num_classes)
+        except ImportError as error:
+            print(f"TensorFlow is left out: {error} (pip install -e '.[bench]')")
+    return steps
+
+
+def step_figures(report: Report, repeats: int) -> dict[int, dict[str, float]]:
+    seconds = {}
+    for num_classes in SIZES:
+        steps = steps_of(num_classes)
+        seconds[num_classes] = interleaved(steps, repeats)
+    headline = seconds[HEADLINE]
+    ours, products = headline[OURS], headline["three matrix products (floor)"]
+    report.add("V = 1e6: one step (ms)", 1e3 * ours)
+    report.add("V = 1e6: step / three matrix products", ours / products, 1.6, "at most")
+    report.add("V = 1e6: dense torch step / ours", headline[DENSE] / ours, 50)
+    if TENSORFLOW in headline:
+        report.add("V = 1e6: TensorFlow / ours", headline[TENSORFLOW] / ours, 20)
+    return seconds
+
+
+def flat_figure(report: Report, repeats: int) -> None:
+    """The smallest against the largest table, in turn: seconds of different runs do not compare."""
+    steps = {str(size): Ours(size) for size in (SIZES[0], SIZES[-1])}
+    seconds = interleaved(dict(steps), repeats)
+    grown = seconds[str(SIZES[-1])] / seconds[str(SIZES[0])]
+    report.add("step at V = 1e7 / step at V = 1e5", grown, 1.5, "at most")
+
+
+def peak_memory(num_classes: int) -> None:
+    """Print how far the resident memory of this process grew, and what table and state declare."""
+    warm = Ours(2_000)  # imports, kernels and buffers that do not depend on V
+    warm()
+    del warm
+    process = psutil.Process()
+    before = process.memory_info().rss
+    step = Ours(num_classes)
+    for _ in range(20):
+        step()
+    peak = max(process.memory_info().rss, _high_water_mark())
+    state = [value for entry in step.optimizer.state.values() for value in entry.values()]
+    tensors = [step.head.scorer.weight, *(value for value in state if torch.is_tensor(value))]
+    declared = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    print(json.dumps({"grown": peak - before, "declared": declared}))
+
+
+def _high_water_mark() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def memory_figures(report: Report) -> dict[int, float]:
+    """Each size in a process of its own: a peak never falls."""
+    grown = {}
+    for num_classes in SIZES:
+        command = [sys.executable, __file__, "--memory-of", str(num_classes)]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        memory = json.loads(output.splitlines()[-1])
+        grown[num_classes] = memory["grown"]
+        ratio = memory["grown"] / memory["declared"]
+        # Below 10^7 classes the scores and gradients of one batch are no longer a small part.
+        limit = 1.1 if num_classes == SIZES[-1] else None
+        report.add(f"V = {num_classes:,}: peak / (table + state)", ratio, limit, "at most")
+    return grown
+
+
+def show(seconds: dict[int, dict[str, float]], memory: dict[int, float]) -> None:
+    title = f"one step, D = {DIMENSION}, B = {BATCH:,}, S = {NUM_SAMPLES:,}: ms (× the floor)"
+    table = Table(title=title)
+    table.add_column("step")
+    for size in SIZES:
+        table.add_column(f"V = {size:,}", justify="right")
+    for name in seconds[HEADLINE]:
+        table.add_row(name, *(_cell(seconds[size], name) for size in SIZES))
+    table.add_row("peak memory of ours (MB)", *(f"{memory[size] / 1e6:,.0f}" for size in SIZES))
+    Console(width=110).print(table)
+
+
+def _cell(seconds: dict[str, float], name: str) -> str:
+    if name not in seconds:
+        return "–"
+    ratio = seconds[name] / seconds["three matrix products (floor)"]
+    return f"{1e3 * seconds[name]:,.1f} ({ratio:,.1f}×)"
+
+
+def plot(seconds: dict[int, dict[str, float]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for name in seconds[HEADLINE]:
+        sizes = [size for size in SIZES if name in seconds[size]]
+        style = "--" if "floor" in name else "-"
+        times = [1e3 * seconds[size][name] for size in sizes]
+        axes.loglog(sizes, times, style, marker="o", label=name)
+    axes.set_xlabel("classes")
+    axes.set_ylabel("ms per training step")
+    axes.set_title(f"D = {DIMENSION}, B = S = {BATCH:,}")
+    axes.legend(fontsize="small")
+    figure.tight_layout()
+    RESULTS.mkdir(exist_ok=True)
+    figure.savefig(RESULTS / "steps.png", dpi=120)
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--memory-of", type=int, metavar="V", help="only print the memory at V")
+    options = parser.parse_args()
+    if options.memory_of:
+        peak_memory(options.memory_of)
+        return
+    report = Report(options)
+    check_results()
+    memory = memory_figures(report)
+    flat_figure(report, options.repeats)
+    seconds = step_figures(report, options.repeats)
+    show(seconds, memory)
+    plot(seconds)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

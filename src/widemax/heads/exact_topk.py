@@ -1,0 +1,106 @@
+"""The k best classes of each row, kept while the tiles of scores go by, classes in rising order.
+
+Of equal scores the smaller id is the better: what comes out does not depend on the tiles.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from widemax.candidates import TopK
+from widemax.kernels import topk as kernel
+from widemax.validation import ABSENT
+
+
+class BestKeeper(Protocol):
+    """Takes the scores of some rows, tile by tile, and gives back the best of each row."""
+
+    def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
+        """Take the scores of classes ``first_id`` and following for these rows."""
+
+    def result(self) -> TopK:
+        """Return the best of all offered, best first."""
+
+
+def best_keeper(queries: Tensor, k: int) -> BestKeeper:
+    """Return what keeps the k best for each query: the kernel on the CPU, torch elsewhere."""
+    if queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64):
+        return KernelKeeper(queries, k)
+    return TorchKeeper(queries, k)
+
+
+class KernelKeeper:
+    """Keeps the best on the CPU: torch's threads take block maxima, a kernel what stands out.
+
+    After the first tiles hardly a block holds a score above the k-th best so far, so that only
+    the maxima cost a pass over the scores. They are left to torch because its idle threads keep
+    their cores busy for a while, and threads of our own would have to share those.
+    """
+
+    def __init__(self, queries: Tensor, k: int) -> None:
+        self.k = k
+        self.kept = kernel.nothing_kept(len(queries), k, queries.new_empty(0).numpy().dtype)
+
+    def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
+        """Take the scores of classes ``first_id`` and following for these rows."""
+        whole = scores.shape[1] // kernel.BLOCK
+        blocks = scores[:, : whole * kernel.BLOCK].view(len(scores), whole, kernel.BLOCK)
+        maxima, kept = blocks.amax(-1).numpy(), self.kept.rows(rows)
+        if not kernel.offer(scores.numpy(), maxima, first_id, self.k, kept):
+            raise _nan_error()
+
+    def result(self) -> TopK:
+        """Return the best of all offered, best first."""
+        kernel.finish(self.k, self.kept)
+        ids = torch.from_numpy(self.kept.ids)[:, : self.k]
+        scores = torch.from_numpy(self.kept.scores)[:, : self.k]
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        return TopK(ids=ids.gather(1, order), scores=scores)
+
+
+class TorchKeeper:
+    """Keeps the best on any device, in plain torch: the reference of ``KernelKeeper``."""
+
+    def __init__(self, queries: Tensor, k: int) -> None:
+        self.scores = queries.new_full((len(queries), k), -torch.inf)
+        self.ids = torch.full((len(queries), k), ABSENT, device=queries.device)
+
+    def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
+        """Take the scores of classes ``first_id`` and following for these rows."""
+        k = self.scores.shape[1]
+        found, columns = _best_columns(scores, min(k, scores.shape[1]))
+        # Those kept come first: they have the smaller ids, and the sort is stable.
+        both = torch.cat([self.scores[rows], found], dim=1)
+        ids = torch.cat([self.ids[rows], columns + first_id], dim=1)
+        ranked, order = both.sort(dim=1, descending=True, stable=True)
+        self.scores[rows] = ranked[:, :k]
+        self.ids[rows] = ids.gather(1, order[:, :k])
+
+    def result(self) -> TopK:
+        """Return the best of all offered, best first."""
+        if bool(self.scores.isnan().any()):
+            raise _nan_error()
+        ids = self.ids.masked_fill(self.scores == -torch.inf, ABSENT)
+        return TopK(ids=ids, scores=self.scores)
+
+
+def _best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k best scores of each row and their columns, equal ones by the smaller column."""
+    found = scores.topk(min(k + 1, scores.shape[1]))
+    columns = found.indices[:, :k].sort(dim=1).values
+    # Where the next one equals the k-th, topk has taken any of them.
+    last, following = found.values[:, k - 1], found.values[:, k:]
+    tied = (last[:, None] == following) & (following > -torch.inf)
+    if bool(tied.any()):
+        rows = tied[:, 0].nonzero()[:, 0]
+        columns[rows] = scores[rows].argsort(dim=1, descending=True, stable=True)[:, :k]
+        columns = columns.sort(dim=1).values
+    values, order = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)
+    return values, columns.gather(1, order)
+
+
+def _nan_error() -> ValueError:
+    return ValueError("scores hold NaN: check hidden and the class vectors")

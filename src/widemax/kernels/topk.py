@@ -1,0 +1,164 @@
+"""Keeping the k best of each row while its scores go by, tile after tile."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import DTypeLike, NDArray
+
+BLOCK = 64
+"""Neighbouring scores that one maximum speaks for."""
+
+_NO_CLASS = -1
+# Room beyond k: a row is sifted only when it is full, so small k must not fill it at once.
+_LEAST_ROOM = 64
+
+
+class Kept(NamedTuple):
+    """What each row has kept, by rising id, and the score that a newcomer must exceed."""
+
+    scores: NDArray[np.floating]
+    ids: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    thresholds: NDArray[np.floating]
+
+    def rows(self, rows: slice) -> Kept:
+        """Return a view of some rows."""
+        return Kept(self.scores[rows], self.ids[rows], self.sizes[rows], self.thresholds[rows])
+
+
+def nothing_kept(rows: int, k: int, dtype: DTypeLike) -> Kept:
+    """Return the state before the first tile: a score of −inf never gets in."""
+    room = k + max(k, _LEAST_ROOM)
+    return Kept(
+        scores=np.empty((rows, room), dtype),
+        ids=np.empty((rows, room), np.int64),
+        sizes=np.zeros(rows, np.int64),
+        thresholds=np.full(rows, -np.inf, dtype),
+    )
+
+
+@njit(cache=True, nogil=True)
+def offer(
+    scores: NDArray[np.floating],
+    block_best: NDArray[np.floating],
+    first_id: int,
+    k: int,
+    kept: Kept,
+) -> bool:
+    """Keep what may be among the k best of its row; return False if a score is NaN.
+
+    Formula: of all scores offered, ``kept`` holds the k best, equal ones by the smaller id, and
+    perhaps some that are not. A score enters if it exceeds the k-th best when the row was last
+    sifted; it is sifted when full.
+
+    Shapes: scores [R, C] of classes first_id … first_id + C − 1; block_best [R, C // 64] the
+    largest of each 64 neighbours, NaN if one is; the rows of ``kept`` are these R.
+
+    Cost: O(R·C / 64) when few scores enter: for scores in no order about k·log2(V / k) of a row.
+    O(R·C) when they rise with the id, so that all enter.
+
+    Reference: the reservoir of Faiss (Johnson, Douze & Jégou 2017), behind block maxima.
+
+    Use when: tiles come by rising id, and something fast takes the maxima. Avoid when: one tile
+    holds everything (sort it).
+
+    >>> kept, scores = nothing_kept(1, 2, np.float32), np.array([[1, 3, 2, 3]], np.float32)
+    >>> offer(scores, np.empty((1, 0), np.float32), 5, 2, kept)
+    True
+    >>> finish(2, kept)
+    >>> kept.ids[0, :2].tolist()
+    [6, 8]
+    """
+    blocks, columns = block_best.shape[1], scores.shape[1]
+    room = kept.scores.shape[1]
+    for row in range(len(scores)):
+        # Local copies: the loop would read them again and again from memory that it writes to.
+        threshold, size = kept.thresholds[row], kept.sizes[row]
+        for block in range(blocks + (columns > blocks * BLOCK)):
+            # NaN is below nothing, so that a block with one is looked at.
+            if block < blocks and block_best[row, block] <= threshold:
+                continue
+            for column in range(block * BLOCK, min((block + 1) * BLOCK, columns)):
+                score = scores[row, column]
+                if score <= threshold:
+                    continue
+                if np.isnan(score):
+                    return False
+                if size == room:
+                    threshold = _sift(kept.scores[row], kept.ids[row], k)
+                    size = k
+                    if score <= threshold:
+                        continue
+                kept.scores[row, size] = score
+                kept.ids[row, size] = first_id + column
+                size += 1
+        kept.thresholds[row], kept.sizes[row] = threshold, size
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sift(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> np.floating:
+    """Move the k best to the front, in their order, and return the worst of them."""
+    threshold = _kth_best(scores, k)
+    # Of those equal to the k-th best the first stay: they have the smaller ids.
+    equal_left = k
+    for i in range(len(scores)):
+        equal_left -= scores[i] > threshold
+    place = 0
+    for i in range(len(scores)):
+        stays = scores[i] > threshold or (scores[i] == threshold and equal_left > 0)
+        equal_left -= scores[i] == threshold
+        scores[place], ids[place] = scores[i], ids[i]
+        place += stays
+        if place == k:
+            break
+    return threshold
+
+
+@njit(cache=True, nogil=True)
+def _kth_best(scores: NDArray[np.floating], k: int) -> np.floating:
+    """Return the k-th largest by quickselect, moving without branches: they would be guesses."""
+    left, better, rest = scores.copy(), np.empty_like(scores), np.empty_like(scores)
+    size = len(left)
+    while True:
+        pivot = _median_of_three(left[0], left[size // 2], left[size - 1])
+        num_better = num_rest = 0
+        for i in range(size):
+            better[num_better] = rest[num_rest] = left[i]
+            num_better += left[i] > pivot
+            num_rest += left[i] < pivot
+        if k <= num_better:
+            left, better, size = better, left, num_better
+        elif k > size - num_rest:
+            k -= size - num_rest
+            left, rest, size = rest, left, num_rest
+        else:
+            return pivot
+
+
+@njit(cache=True, nogil=True)
+def _median_of_three(a: np.floating, b: np.floating, c: np.floating) -> np.floating:
+    return max(min(a, b), min(max(a, b), c))
+
+
+@njit(cache=True, nogil=True)
+def finish(k: int, kept: Kept) -> None:
+    """Leave the k best of each row in its first k places by rising id, then id −1, score −inf."""
+    for row in range(len(kept.sizes)):
+        size = kept.sizes[row]
+        if size > k:
+            _sift(kept.scores[row, :size], kept.ids[row, :size], k)
+        kept.scores[row, size:k] = -np.inf
+        kept.ids[row, size:k] = _NO_CLASS
+
+
+def best_reference(
+    scores: NDArray[np.floating], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Return ids and scores [R, k] of the best, best first, by sorting all of [R, V]."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best = np.take_along_axis(scores, order, axis=1)
+    return np.where(best == -np.inf, _NO_CLASS, order), best
