@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemax.kernels import alias, distinct, partition
-from widemax.sampling.base import first_distinct_by_sorting
+from widemax.sampling.base import DrawnSampler, first_distinct_by_sorting
+from widemax.sampling.log_uniform import LogUniformSampler
 from widemax.sampling.unigram import UnigramSampler, look_up_in_torch
 
 WEIGHTS = st.lists(
@@ -119,3 +120,20 @@ def test_rows_among_equals_isin(size):
     classes = generator.integers(0, 2000, 3000)
     expected = np.flatnonzero(np.isin(classes, ids))
     assert distinct.rows_among(classes, ids).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size"), [(50, 25), (1000, 100), (10**6, 1024), (10**9, 3)]
+)
+def test_distinct_log_uniform_equals_the_plain_way(num_classes, size):
+    sampler = LogUniformSampler(num_classes, unique=True)
+    targets = torch.randint(num_classes, (40,), generator=torch.Generator().manual_seed(0))
+    for seed in range(20):
+        kernel, plain = (
+            sample(sampler, size, targets, generator=torch.Generator().manual_seed(seed))
+            for sample in (LogUniformSampler.sample, DrawnSampler.sample)
+        )
+        assert torch.equal(kernel.ids, plain.ids)
+        for name in ("log_expected_count", "target_log_expected_count"):
+            mine, reference = getattr(kernel, name), getattr(plain, name)
+            torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-9)

@@ -36,6 +36,13 @@ from widemax.data import (
     python_reference,
     read_source,
 )
+from widemax.encoders import (
+    BagEncoder,
+)
+from widemax.evaluation import (
+    RankingReport,
+    evaluate_ranking,
+)
 from widemax.heads import (
     AdaptiveHead,
     CostModel,
@@ -64,6 +71,12 @@ from widemax.heads import (
     hits_by_query,
     log_normalizer_statistics,
 )
+from widemax.models import (
+    CBOW,
+    BagModel,
+    Model,
+    NextItem,
+)
 from widemax.objectives import (
     Objective,
     corrected_log_q,
@@ -84,6 +97,12 @@ from widemax.optim import (
     RowSGD,
     RowwiseAdagrad,
     clip_grad_norm_,
+)
+from widemax.runs import (
+    Config,
+    Run,
+    load,
+    train,
 )
 from widemax.sampling import (
     AllClassesSampler,
@@ -112,6 +131,7 @@ from widemax.scoring import (
     gather_rows,
 )
 from widemax.training import (
+    Interrupted,
     NonFiniteError,
     check_finite,
 )
@@ -133,12 +153,16 @@ from widemax.vocabulary import (
 )
 
 __all__ = [
+    "CBOW",
     "AdaptiveHead",
     "AllClassesSampler",
     "AuditReport",
+    "BagEncoder",
+    "BagModel",
     "BatchHardNegativeSampler",
     "Candidates",
     "CharCNNScorer",
+    "Config",
     "CostModel",
     "DifferentiatedScorer",
     "DrawnSampler",
@@ -153,21 +177,26 @@ __all__ = [
     "InBatchSampler",
     "InfrequentHead",
     "InnerProduct",
+    "Interrupted",
     "KeyedVectors",
     "LearnedUnigramSampler",
     "LogNormalizerStatistics",
     "LogUniformSampler",
     "MappedTableScorer",
     "MixtureSampler",
+    "Model",
     "NGramSampler",
+    "NextItem",
     "NonFiniteError",
     "Objective",
     "PartitionSampler",
     "QueueSampler",
+    "RankingReport",
     "RowAdagrad",
     "RowAdam",
     "RowSGD",
     "RowwiseAdagrad",
+    "Run",
     "SampledHead",
     "Sampler",
     "Scorer",
@@ -202,6 +231,7 @@ __all__ = [
     "copy_class_vectors",
     "corrected_log_q",
     "effective_sample_size",
+    "evaluate_ranking",
     "full_logistic",
     "full_softmax",
     "gather_rows",
@@ -210,6 +240,7 @@ __all__ = [
     "hits_by_query",
     "importance_sampling",
     "info_nce",
+    "load",
     "log_normalizer_statistics",
     "nce",
     "negative_sampling",
@@ -222,6 +253,7 @@ __all__ = [
     "read_word2vec_text",
     "sampled_logistic",
     "sampled_softmax",
+    "train",
     "write_numpy_vectors",
     "write_projector_vectors",
     "write_safetensors_vectors",

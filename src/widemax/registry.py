@@ -19,6 +19,7 @@ from widemax.heads import (
     SparsemaxHead,
     TopKSoftmaxHead,
 )
+from widemax.models import CBOW, Model, NextItem
 from widemax.objectives import (
     corrected_log_q,
     full_logistic,
@@ -93,4 +94,9 @@ HEADS: Mapping[str, type[Head]] = {
     "self-normalised": SelfNormalisedHead,
     "sparsemax": SparsemaxHead,
     "top-k-softmax": TopKSoftmaxHead,
+}
+
+MODELS: Mapping[str, type[Model]] = {
+    "cbow": CBOW,
+    "next-item": NextItem,
 }

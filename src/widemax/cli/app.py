@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from widemax.cli.config_options import with_config_options
+from widemax.runs.resolved import ResolvedConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,6 +47,96 @@ def demo(
     from widemax.cli.demo import run_demo
 
     run_demo(num_classes=num_classes, steps=steps, seed=seed, json_path=json)
+
+
+@app.command()
+@with_config_options
+def train(
+    source: Annotated[Path, typer.Argument(help="Text, Parquet, CSV, atomic files or pairs.")],
+    folder: Annotated[Path, typer.Option(help="Where the run is kept.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
+    *,
+    resolved: ResolvedConfig,
+) -> None:
+    """Train on a source; Ctrl-C saves, and --resume goes on exactly where it stopped."""
+    from widemax.cli.runs import train_verb
+
+    train_verb(source, folder, resolved, resume=resume)
+
+
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Count = Annotated[int, typer.Option("--k", "-k", help="How many.")]
+
+
+@app.command()
+def evaluate(run: RunFolder, json: AsJson = False) -> None:
+    """Print exact metrics of a run on what was held out of its training."""
+    from widemax.cli.runs import evaluate_verb
+
+    evaluate_verb(run, as_json=json)
+
+
+@app.command()
+def similar(run: RunFolder, keys: list[str], k: Count = 10, json: AsJson = False) -> None:
+    """Print the keys most similar to each given one."""
+    from widemax.cli.runs import show_neighbours
+    from widemax.runs import Run
+
+    trained = Run(run)
+    for key in keys:
+        show_neighbours(trained.similar(key, k=k), as_json=json)
+
+
+@app.command()
+def recommend(
+    run: RunFolder,
+    user: Annotated[str | None, typer.Option(help="A user of the log.")] = None,
+    history: Annotated[
+        list[str] | None, typer.Option(help="An item; repeat, oldest first.")
+    ] = None,
+    k: Count = 10,
+    json: AsJson = False,
+) -> None:
+    """Print what best follows a history, or the history of a user."""
+    from widemax.cli.runs import recommend_verb
+
+    if (user is None) == (not history):
+        raise ValueError("give either --user or --history")
+    recommend_verb(run, user, history or [], k, as_json=json)
+
+
+@app.command()
+def score(run: RunFolder, sentence: str, json: AsJson = False) -> None:
+    """Print the log probability of each word of a sentence."""
+    from widemax.cli.runs import score_verb
+
+    score_verb(run, sentence, as_json=json)
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    path: Annotated[Path, typer.Argument(help="The file, or folder, to write.")],
+    to: Annotated[
+        str, typer.Option(help="word2vec, word2vec-binary, numpy, safetensors or projector.")
+    ] = "word2vec",
+) -> None:
+    """Write the vectors of a run for other tools."""
+    from widemax.runs.run import Run, export_format
+
+    Run(run).export(path, to=export_format(to))
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    json: AsJson = False,
+) -> None:
+    """List the runs in a folder with their last metrics."""
+    from widemax.cli.runs import list_runs
+
+    list_runs(folder, as_json=json)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from widemax.candidates import InnerProduct
-from widemax.kernels.log_sum import lead_losses
+from widemax.kernels.log_sum import lead_losses, spread_gradients
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
 from widemax.objectives.log_sum import as_array, kernel_takes, run_kernel
 
@@ -115,16 +115,28 @@ class _FactoredSoftmax(torch.autograd.Function):
         needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         rows = len(queries)
         away = grad * push  # from every candidate, and towards the target
-        weight = (away * scale)[:, None]
-        towards = (away / -ctx.temperature)[:, None]
-        by_queries = by_vectors = by_biases = None
-        if needs_queries:
-            by_queries = (powers @ vectors[rows:]).mul_(weight)
-            by_queries.addcmul_(vectors[:rows], towards)
+        weight, towards = away * scale, away / -ctx.temperature
+        by_queries = powers @ vectors[rows:] if needs_queries else torch.zeros_like(queries)
+        by_vectors = torch.empty_like(vectors)
+        weighted = spread_gradients(
+            as_array(queries),
+            as_array(vectors[:rows]),
+            as_array(weight),
+            as_array(towards),
+            by_queries.numpy(),
+            by_vectors[:rows].numpy(),
+        )
         if needs_vectors:
-            by_vectors = torch.empty_like(vectors)
-            torch.mul(queries, towards, out=by_vectors[:rows])
-            torch.mm(powers.T, queries * weight, out=by_vectors[rows:])
+            torch.mm(powers.T, torch.from_numpy(weighted), out=by_vectors[rows:])
+        by_biases = None
         if needs_biases:
-            by_biases = torch.cat([towards[:, 0], powers.T @ weight[:, 0]])
-        return by_queries, by_vectors, by_biases, None, None, None, None
+            by_biases = torch.cat([towards, powers.T @ weight])
+        return (
+            by_queries if needs_queries else None,
+            by_vectors if needs_vectors else None,
+            by_biases,
+            None,
+            None,
+            None,
+            None,
+        )

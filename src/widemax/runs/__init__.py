@@ -1,1 +1,62 @@
-"""Runs: the configuration that a training run is started from and stored with."""
+"""Runs: a configuration, a folder, and what a trained model answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from widemax.runs.config import Config
+from widemax.runs.run import Neighbour, Run
+from widemax.runs.training import prepare
+
+__all__ = ["Config", "Neighbour", "Run", "load", "train"]
+
+
+def train(
+    source: str | Path,
+    config: Config | None = None,
+    *,
+    folder: str | Path,
+    resume: bool = False,
+) -> Run:
+    """Train on a source into a folder, and return the run.
+
+    Formula: that of the configured model and head.
+
+    Shapes: ``source`` is text, Parquet, CSV, RecBole atomic files or pairs, by its content.
+
+    Cost: that of training; Ctrl-C saves and raises ``Interrupted``.
+
+    Reference: none.
+
+    Use when: a file is to become vectors or recommendations. Avoid when: you have a loop of your
+    own (use a head in it).
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "log.csv").write_text("user,item\\n" + "ann,tea\\nann,rum\\nbob,tea\\n" * 9)
+    >>> run = train(folder / "log.csv", Config(epochs=2, dimension=4), folder=folder / "run")
+    >>> [found.key for found in run.recommend(["tea"], k=1)]
+    ['rum']
+    """
+    prepare(source, config or Config(), folder, resume=resume).run()
+    return Run(folder)
+
+
+def load(folder: str | Path) -> Run:
+    """Return the trained run of a folder.
+
+    Formula: none.
+
+    Shapes: none.
+
+    Cost: one reading of its best checkpoint.
+
+    Reference: none.
+
+    Use when: a run is to be asked. Avoid when: it is to be trained on (``train`` with ``resume``).
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+    ValueError: nowhere is not the folder of a run: it has no run.json
+    """
+    return Run(folder)

@@ -8,8 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from widemax.candidates import Candidates
+from widemax.kernels.log_uniform import distinct_log_uniform
 from widemax.sampling.base import DrawnSampler
 from widemax.sampling.counts import Counts, check_counts
+from widemax.validation import check_num_samples, check_targets
 
 
 class LogUniformSampler(DrawnSampler):
@@ -60,6 +63,47 @@ class LogUniformSampler(DrawnSampler):
         ids = torch.expm1(uniform.mul_(self._log_total)).long()
         # u just below 1 rounds up to exactly V; no other id can be out of range.
         return ids.clamp_(max=self.num_classes - 1)
+
+    def sample(
+        self,
+        num_samples: int | None,
+        targets: Tensor,
+        *,
+        hidden: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Candidates:
+        """Draw ``num_samples`` candidates, shared by the batch or for each example."""
+        drawn = None
+        if self.unique and not self.per_example and targets.device.type == "cpu":
+            drawn = self._sample_by_kernel(num_samples, targets, generator)
+        if drawn is not None:
+            return drawn
+        return super().sample(num_samples, targets, hidden=hidden, generator=generator)
+
+    def _sample_by_kernel(
+        self, num_samples: int | None, targets: Tensor, generator: torch.Generator | None
+    ) -> Candidates | None:
+        """Return distinct draws and their counts by one kernel; None where most are asked for."""
+        targets = check_targets(targets, self.num_classes)
+        size = check_num_samples(num_samples, rows=1)
+        # Half of all classes are found in a few rounds; more, only the general way gives up on.
+        if targets.dim() != 1 or not 0 < size <= self.num_classes // 2:
+            return None
+        # One row of them, as in the general way: the same seed then gives the same draws.
+        uniform = torch.rand(1, 2 * size, dtype=torch.float64, generator=generator)
+        while True:
+            ids, _, log_count, target_log_count = distinct_log_uniform(
+                uniform[0].numpy(), size, self.num_classes, targets.numpy()
+            )
+            if len(ids) == size:
+                break
+            more = torch.rand(uniform.shape, dtype=torch.float64, generator=generator)
+            uniform = torch.cat([uniform, more], dim=1)
+        return Candidates(
+            ids=torch.from_numpy(ids),
+            log_expected_count=torch.from_numpy(log_count),
+            target_log_expected_count=torch.from_numpy(target_log_count),
+        )
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y) for each id; log1p keeps it exact for the last of 2^40 classes."""

@@ -1,5 +1,6 @@
-"""Training: what a loop needs beside the model."""
+"""Training: the loop, its checkpoints, and what it is held to."""
 
 from widemax.training.guard import NonFiniteError, check_finite
+from widemax.training.loop import Interrupted
 
-__all__ = ["NonFiniteError", "check_finite"]
+__all__ = ["Interrupted", "NonFiniteError", "check_finite"]

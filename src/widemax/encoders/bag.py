@@ -1,0 +1,48 @@
+"""The mean of the vectors of a context."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding_bag, pad
+
+from widemax.validation import check_ids, check_num_classes, check_whole
+
+
+class BagEncoder(nn.Module):
+    """The mean of the input vectors of the classes in a context.
+
+    Formula: hidden_b = mean over h of u(context[b, h]), over the places that are not -1; 0 for a
+    context of nothing.
+
+    Shapes: context int64 [B, H], padded with -1 → hidden [B, D]; ``weight`` [V, D].
+
+    Cost: O(B·H·D); the gradient of ``weight`` holds the rows of the context only (sparse).
+
+    Reference: Mikolov et al. 2013 (CBOW); Covington et al. 2016 (the mean of what was watched).
+
+    Use when: which classes were there matters, their order less. Avoid when: order matters.
+
+    >>> encoder = BagEncoder(10, 4)
+    >>> hidden = encoder(torch.tensor([[3, 5, -1], [-1, -1, -1]]))
+    >>> torch.allclose(hidden[0], encoder.weight[[3, 5]].mean(0)), hidden[1].tolist()
+    (True, [0.0, 0.0, 0.0, 0.0])
+    """
+
+    def __init__(self, num_classes: int, dimension: int) -> None:
+        super().__init__()
+        self.num_classes = check_num_classes(num_classes)
+        self.dimension = check_whole("dimension", dimension, 1, 2**20)
+        self.weight = nn.Parameter(torch.empty(num_classes, dimension))
+        nn.init.normal_(self.weight, std=dimension**-0.5)
+
+    def forward(self, context: Tensor) -> Tensor:
+        """Return the hidden states, [B, D]."""
+        context = check_ids("context", context, self.num_classes, absent=True)
+        known = context >= 0
+        starts = pad(known.sum(-1).cumsum(0), (1, 0))[:-1]
+        return embedding_bag(context[known], self.weight, starts, mode="mean", sparse=True)
+
+    def extra_repr(self) -> str:
+        """Return what ``print(encoder)`` shows."""
+        return f"num_classes={self.num_classes}, dimension={self.dimension}"

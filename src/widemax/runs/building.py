@@ -1,0 +1,149 @@
+"""From the names of a configuration to a model and its optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from widemax.data import Source
+from widemax.encoders import BagEncoder
+from widemax.heads import (
+    AdaptiveHead,
+    FullHead,
+    Head,
+    HierarchicalHead,
+    ImportanceHead,
+    SampledHead,
+    Tree,
+)
+from widemax.models import Model
+from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
+from widemax.registry import HEADS, MODELS, OBJECTIVES
+from widemax.runs.config import Config
+from widemax.sampling import (
+    AllClassesSampler,
+    InBatchSampler,
+    LearnedUnigramSampler,
+    LogUniformSampler,
+    Sampler,
+    StreamingFrequency,
+    UniformSampler,
+    UnigramSampler,
+)
+from widemax.scoring import TableScorer
+from widemax.scoring.table import Similarity
+
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adagrad": RowAdagrad,
+    "adam": RowAdam,
+    "rowwise-adagrad": RowwiseAdagrad,
+    "sgd": RowSGD,
+}
+_AUTOMATIC = {"text": "cbow"}
+_TOP_K = 100
+
+
+def model_class(config: Config, kind: str) -> type[Model]:
+    """Return the model that is named, or the one for this kind of source."""
+    name = config.model if config.model != "auto" else _AUTOMATIC.get(kind, "next-item")
+    return MODELS[name]
+
+
+def build_model(config: Config, source: Source) -> Model:
+    """Return the untrained model of a configuration, seeded by it."""
+    torch.manual_seed(config.seed)
+    counts = source.vocabulary.counts
+    encoder = BagEncoder(len(counts), config.dimension)
+    # Every model so far is a head on the mean of input vectors; others bring their own encoder.
+    return model_class(config, source.kind)(encoder, build_head(config, counts))
+
+
+def build_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
+    """Return the optimiser of a configuration on all parameters of the model."""
+    rule = _OPTIMIZERS[config.optimizer]
+    options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    return rule(model.parameters(), **options)  # type: ignore[arg-type]
+
+
+def build_head(config: Config, counts: Tensor) -> Head:
+    """Return the head of a configuration for classes in falling count."""
+    if config.head in ("hierarchical", "adaptive"):
+        return _build_structured(config, counts)
+    sampled = config.head in ("sampled", "importance")
+    scorer = TableScorer(
+        len(counts),
+        config.dimension,
+        bias=config.bias,
+        similarity=_similarity(config),
+        temperature=config.temperature,
+        sparse=sampled,
+    )
+    if config.head == "sampled":
+        return SampledHead(
+            scorer,
+            build_sampler(config, counts),
+            objective=OBJECTIVES[config.objective],
+            num_samples=_num_samples(config, len(counts)),
+        )
+    if config.head == "importance":
+        sampler = build_sampler(config, counts, unique=False)
+        return ImportanceHead(scorer, sampler, num_samples=config.num_samples)
+    if config.head == "top-k-softmax":
+        return HEADS[config.head](scorer, k=min(_TOP_K, len(counts)))
+    return FullHead(scorer) if config.head == "full" else HEADS[config.head](scorer)
+
+
+def _build_structured(config: Config, counts: Tensor) -> Head:
+    if config.similarity != "dot" or config.temperature != 1:
+        raise ValueError(
+            f"head = {config.head!r} has no class vectors to compare: similarity must be 'dot' and "
+            f"temperature 1, got {config.similarity!r} and {config.temperature}"
+        )
+    if config.head == "hierarchical":
+        tree = Tree.huffman(counts)
+        return HierarchicalHead(config.dimension, tree, bias=config.bias, sparse=True)
+    return AdaptiveHead(
+        config.dimension,
+        len(counts),
+        cutoffs=_cutoffs(len(counts)),
+        bias=config.bias,
+    )
+
+
+def _cutoffs(num_classes: int) -> list[int]:
+    """Return fixed cutoffs: measured ones would differ when a run is resumed elsewhere."""
+    return sorted({max(1, num_classes // 20), max(2, num_classes // 4)} - {num_classes})
+
+
+def build_sampler(config: Config, counts: Tensor, *, unique: bool = True) -> Sampler:
+    """Return the sampler of a configuration."""
+    size = len(counts)
+    makers: dict[str, Callable[[], Sampler]] = {
+        "all": lambda: AllClassesSampler(size),
+        "in-batch": lambda: InBatchSampler(size, StreamingFrequency(size)),
+        "learned-unigram": lambda: LearnedUnigramSampler(size, unique=unique),
+        "log-uniform": lambda: LogUniformSampler(size, unique=unique),
+        "uniform": lambda: UniformSampler(size, unique=unique),
+        "unigram": lambda: UnigramSampler(
+            size, counts, distortion=config.distortion, unique=unique
+        ),
+    }
+    if config.sampler not in makers:
+        raise ValueError(
+            f"sampler = {config.sampler!r} needs more than a configuration can say; choose one of "
+            f"{', '.join(makers)}, or build the head in Python"
+        )
+    return makers[config.sampler]()
+
+
+def _num_samples(config: Config, num_classes: int) -> int | None:
+    if config.sampler in ("all", "in-batch"):
+        return None
+    # Distinct draws of nearly all classes would take for ever.
+    return min(config.num_samples, max(1, num_classes // 2))
+
+
+def _similarity(config: Config) -> Similarity:
+    return "cosine" if config.similarity == "cosine" else "dot"

@@ -1,0 +1,213 @@
+"""A trained run: loaded from its folder, and asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import polars as pl
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from widemax.data import Sequences, Source, read_source
+from widemax.evaluation import RankingReport, evaluate_ranking
+from widemax.heads import ScorerHead, class_vectors_of
+from widemax.keys import Key
+from widemax.models import Model
+from widemax.runs.building import build_model
+from widemax.runs.training import check_run, split_source, stored_config
+from widemax.training.checkpoints import CheckpointStore
+from widemax.training.tracking import read_metrics
+from widemax.validation import check_whole
+from widemax.vectors import (
+    KeyedVectors,
+    write_numpy_vectors,
+    write_projector_vectors,
+    write_safetensors_vectors,
+    write_word2vec_binary,
+    write_word2vec_text,
+)
+from widemax.vocabulary import Vocabulary
+
+ExportFormat = Literal["word2vec", "word2vec-binary", "numpy", "safetensors", "projector"]
+
+EXPORTS: dict[str, Callable[[str | Path, KeyedVectors], object]] = {
+    "word2vec": write_word2vec_text,
+    "word2vec-binary": write_word2vec_binary,
+    "numpy": write_numpy_vectors,
+    "safetensors": write_safetensors_vectors,
+    "projector": write_projector_vectors,
+}
+
+
+def export_format(name: str) -> ExportFormat:
+    """Return the name if it is that of a format."""
+    if name not in EXPORTS:
+        raise ValueError(f"to must be one of {', '.join(EXPORTS)}, got {name!r}")
+    return cast("ExportFormat", name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """A key, and how it scored."""
+
+    key: Key
+    score: float
+
+
+class Run:
+    """A trained run: its configuration, vocabulary and model, ready for questions.
+
+    Formula: ``similar`` ranks by the cosine of vectors; ``recommend`` by the head's own scores.
+
+    Shapes: answers are lists of ``Neighbour``, best first.
+
+    Cost: loading reads the checkpoint once; an answer is one exact search, O(V·D).
+
+    Reference: none.
+
+    Use when: a run is to be asked, evaluated or exported. Avoid when: it is still to be trained
+    (``widemax.train``).
+
+    >>> import tempfile
+    >>> import widemax as wm
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "text").write_text("a b c\\nb a c\\n" * 30)
+    >>> run = wm.train(folder / "text", wm.Config(epochs=1, dimension=4), folder=folder / "run")
+    >>> len(run.similar("a", k=2))
+    2
+    """
+
+    def __init__(self, folder: str | Path, *, best: bool = True) -> None:
+        self.folder = Path(folder)
+        self.description = check_run(self.folder)
+        self.config = stored_config(self.folder)
+        self.vocabulary = Vocabulary.load(self.folder / "vocabulary.parquet")
+        store = CheckpointStore(self.folder)
+        checkpoint = (store.best() if best else None) or store.latest(skip_damaged=True)
+        if checkpoint is None:
+            raise ValueError(f"{self.folder} has no checkpoint yet: it has not been trained")
+        self.step = checkpoint.step
+        self.model = self._empty_model()
+        self.model.load_state_dict(checkpoint.model_tensors())
+        self.model.eval()
+
+    def _empty_model(self) -> Model:
+        nothing = Sequences.from_lists([])
+        kind = self.description["kind"]
+        source = Source(kind=kind, sequences=nothing, vocabulary=self.vocabulary)
+        before = torch.get_rng_state()
+        try:
+            return build_model(self.config, source)
+        finally:
+            torch.set_rng_state(before)  # loading a run must not reseed the program around it
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The validations of the run, oldest first."""
+        return read_metrics(self.folder / "metrics.jsonl")
+
+    def vectors(self) -> KeyedVectors:
+        """Return the class vectors, or the input vectors where the head has none, with keys."""
+        return KeyedVectors(self.vocabulary.keys, self._vectors())
+
+    def _vectors(self) -> Tensor:
+        if isinstance(self.model.head, ScorerHead):
+            return class_vectors_of(self.model.head).detach().float()
+        # Trees and clusters have no class vectors: those of the classes as input stand for them.
+        encoder: Any = self.model.encoder
+        vectors: Tensor = encoder.weight.detach().float()
+        return vectors
+
+    @torch.no_grad()
+    def similar(self, key: Key, *, k: int = 10) -> list[Neighbour]:
+        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``."""
+        own = int(self._ids([key])[0])
+        vectors = normalize(self._vectors(), dim=-1)
+        scores = vectors @ vectors[own]
+        scores[own] = -math.inf
+        return self._best(scores, check_whole("k", k, 1, 2**31))
+
+    @torch.no_grad()
+    def recommend(
+        self, history: Sequence[Key], *, k: int = 10, include_seen: bool = False
+    ) -> list[Neighbour]:
+        """Return the ``k`` classes that best follow a history, oldest first; seen ones left out."""
+        ids = self._ids(history)
+        context = ids[-self.config.max_history :][None]
+        if not context.shape[1]:
+            context = torch.full((1, 1), -1)
+        exclude = None if include_seen or not len(ids) else ids[None]
+        k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
+        top = self.model.head.topk(self.model.encode(context), k, exclude=exclude)
+        kept = top.ids[0] >= 0
+        keys = self.vocabulary.decode(top.ids[0][kept])
+        scores = top.scores[0][kept].tolist()
+        return [Neighbour(key=key, score=score) for key, score in zip(keys, scores, strict=True)]
+
+    def _ids(self, keys: Sequence[Key]) -> Tensor:
+        """Return the ids of keys; text from a command line may stand for whole numbers."""
+        if not len(keys):
+            return torch.empty(0, dtype=torch.int64)
+        values = pl.Series("keys", list(keys), strict=False)
+        if self.vocabulary.keys.dtype == pl.Int64 and values.dtype == pl.String:
+            if not values.str.contains(r"^-?\d{1,18}$").all():
+                raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
+            values = values.cast(pl.Int64)
+        return self.vocabulary.encode(values)
+
+    def _best(self, scores: Tensor, k: int) -> list[Neighbour]:
+        best = scores.topk(min(k, len(scores)))
+        kept = best.values > -math.inf
+        keys = self.vocabulary.decode(best.indices[kept])
+        values = best.values[kept].tolist()
+        return [Neighbour(key=key, score=value) for key, value in zip(keys, values, strict=True)]
+
+    @torch.no_grad()
+    def score(self, sentence: str) -> list[tuple[str, float]]:
+        """Return each word of a sentence with its log probability given the others."""
+        words = sentence.split()
+        ids = self.vocabulary.encode(words)
+        sequences = Sequences.from_lists([ids.tolist()])
+        windows = type(self.model).windows(
+            sequences, max_history=self.config.max_history, window=self.config.window
+        )
+        if not len(windows):
+            raise ValueError(f"a sentence of {len(words)} words has none to tell another from")
+        batch = windows.batch(torch.arange(len(windows)))
+        log_prob = self.model.head.log_prob(
+            self.model.encode(batch.context), batch.targets[:, None]
+        )
+        positions = windows.positions
+        assert positions is not None
+        places = positions.tolist()
+        return [(words[place], float(value)) for place, value in zip(places, log_prob, strict=True)]
+
+    def read_source(self, path: str | Path | None = None) -> Source:
+        """Return the data of the run, read again from where it was, or from ``path``."""
+        config = self.config
+        return read_source(
+            path or self.description["source"],
+            user_column=config.user_column,
+            item_column=config.item_column,
+            time_column=config.time_column,
+            min_count=config.min_count,
+        )
+
+    def evaluate(self, path: str | Path | None = None) -> RankingReport:
+        """Return exact metrics on the examples that were held out of training."""
+        source = self.read_source(path)
+        if source.vocabulary.keys.to_list() != self.vocabulary.keys.to_list():
+            raise ValueError("the source has another vocabulary than the run: it has changed")
+        held = split_source(self.config, source).validation
+        if held is None:
+            raise ValueError("validation_size is 0: nothing was held out to evaluate on")
+        return evaluate_ranking(self.model.head, self.model.encode, held)
+
+    def export(self, path: str | Path, *, to: ExportFormat = "word2vec") -> None:
+        """Write the vectors to a file, or a folder for ``numpy`` and ``projector``."""
+        EXPORTS[export_format(to)](path, self.vectors())

@@ -1,0 +1,152 @@
+"""Where the metrics of a run go: a file of JSON lines always, other trackers beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from widemax.files import atomic_write, read_text
+
+
+class Tracker(Protocol):
+    """Something that takes the metrics of a step."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of one step."""
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+
+
+class JsonLines:
+    """The metrics of a run, one JSON object a line.
+
+    Formula: none.
+
+    Shapes: each line holds ``step`` and the metrics; what is not finite is null.
+
+    Cost: one short write a line, flushed.
+
+    Reference: none.
+
+    Use when: a run is followed or compared. Avoid when: nothing else writes ``metrics.jsonl``.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "metrics.jsonl"
+    >>> tracker = JsonLines(path)
+    >>> tracker.log(10, {"loss": 2.5}); tracker.close()
+    >>> read_metrics(path)
+    [{'step': 10, 'loss': 2.5}]
+    """
+
+    def __init__(self, path: str | Path, *, after_step: int | None = None) -> None:
+        """Go on with a file; lines after ``after_step`` belong to a part that is run again."""
+        self.path = Path(path)
+        lines = read_metrics(self.path) if self.path.exists() else []
+        kept = [line for line in lines if after_step is not None and line["step"] <= after_step]
+        with atomic_write(self.path) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append one line."""
+        plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._file.write(json.dumps({"step": step, **plain}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """Return the lines of a metrics file; a last line that a crash cut off is left out."""
+    rows = []
+    lines = read_text(path).splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith("\n"):
+            break
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number:,}: not JSON ({error})") from error
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            raise ValueError(f"{path}, line {number:,}: no metrics of a step")
+        rows.append(row)
+    return rows
+
+
+def _extra(package: str, module: str) -> Any:
+    """Return a module that only some installations have."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"tracking = {package!r} needs the package {package}: pip install 'widemax[{package}]'"
+        ) from error
+
+
+class TensorBoard:
+    """The metrics of a run for TensorBoard; needs the package ``tensorboard``.
+
+    Formula: none.
+
+    Shapes: none.
+
+    Cost: one small event a metric.
+
+    Reference: none.
+
+    Use when: curves are wanted beside those of other tools. Avoid when: ``metrics.jsonl`` is
+    enough.
+
+    >>> TensorBoard.__name__
+    'TensorBoard'
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._writer = _extra("tensorboard", "torch.utils.tensorboard").SummaryWriter(str(folder))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one point to each curve."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        self._writer.close()
+
+
+class MLflow:
+    """The metrics of a run for MLflow; needs the package ``mlflow``.
+
+    Formula: none.
+
+    Shapes: none.
+
+    Cost: one call a validation.
+
+    Reference: none.
+
+    Use when: runs are kept on a tracking server. Avoid when: ``metrics.jsonl`` is enough.
+
+    >>> MLflow.__name__
+    'MLflow'
+    """
+
+    def __init__(self, name: str) -> None:
+        self._mlflow = _extra("mlflow", "mlflow")
+        self._mlflow.start_run(run_name=name)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Send the metrics; MLflow takes no ``@`` in a name."""
+        named = {name.replace("@", "_at_"): value for name, value in metrics.items()}
+        self._mlflow.log_metrics(named, step=step)
+
+    def close(self) -> None:
+        """End the run."""
+        self._mlflow.end_run()
