@@ -95,7 +95,8 @@ class SampledHead(ScorerHead):
             _check_shape("history", history, len(hidden), "H")
         if query_ids is not None:
             _check_shape("query_ids", query_ids, len(hidden))
-        candidates = _draw(self.sampler, self.num_samples, batch, generator)
+        draw = _draw_untraced if torch.compiler.is_compiling() else _draw
+        candidates = draw(self.sampler, self.num_samples, batch, generator)
         excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
         losses = self._losses(batch, candidates, excluded)
         return finish_losses(losses, batch, len(hidden), weights)
@@ -135,12 +136,14 @@ def _is_plain(scorer: Scorer) -> bool:
     return not hooked and type(scorer).forward is Scorer.forward
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _draw(
     sampler: Sampler, num_samples: int | None, batch: Batch, generator: torch.Generator | None
 ) -> Candidates:
-    """Return the sampler's candidates: kernels and generators are nothing a compiler can trace."""
     return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
+
+
+# Kernels and generators are nothing a compiler can trace.
+_draw_untraced = torch.compiler.disable(_draw)  # type: ignore[no-untyped-call]
 
 
 def _check_shape(name: str, values: Tensor, rows: int, *columns: str) -> None:

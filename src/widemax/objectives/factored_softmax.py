@@ -56,7 +56,8 @@ def softmax_of_factors(
         hits,
         temperature,
     )
-    return losses
+    # A count or a score that is not finite shows here: the general way knows what to say of it.
+    return losses if all_finite(losses.detach()) else None
 
 
 def _factors_suffice(
