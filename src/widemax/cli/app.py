@@ -55,13 +55,16 @@ def train(
     source: Annotated[Path, typer.Argument(help="Text, Parquet, CSV, atomic files or pairs.")],
     folder: Annotated[Path, typer.Option(help="Where the run is kept.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
+    vectors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A word2vec file to start from.")
+    ] = None,
     *,
     resolved: ResolvedConfig,
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume goes on exactly where it stopped."""
     from widemax.cli.runs import train_verb
 
-    train_verb(source, folder, resolved, resume=resume)
+    train_verb(source, folder, resolved, resume=resume, vectors=vectors)
 
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
@@ -81,7 +84,7 @@ def evaluate(run: RunFolder, json: AsJson = False) -> None:
 def similar(run: RunFolder, keys: list[str], k: Count = 10, json: AsJson = False) -> None:
     """Print the keys most similar to each given one."""
     from widemax.cli.runs import show_neighbours
-    from widemax.runs import Run
+    from widemax.runs.run import Run
 
     trained = Run(run)
     for key in keys:
@@ -119,11 +122,15 @@ def export(
     run: RunFolder,
     path: Annotated[Path, typer.Argument(help="The file, or folder, to write.")],
     to: Annotated[
-        str, typer.Option(help="word2vec, word2vec-binary, numpy, safetensors or projector.")
+        str,
+        typer.Option(
+            help="word2vec, word2vec-binary, numpy, safetensors, projector, faiss or onnx."
+        ),
     ] = "word2vec",
 ) -> None:
-    """Write the vectors of a run for other tools."""
-    from widemax.runs.run import Run, export_format
+    """Write the vectors of a run, or its encoder (onnx), for other tools."""
+    from widemax.runs.exporting import export_format
+    from widemax.runs.run import Run
 
     Run(run).export(path, to=export_format(to))
 

@@ -13,15 +13,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from widemax.runs import Neighbour, Run
 from widemax.runs.resolved import ResolvedConfig
+from widemax.runs.run import Neighbour, Run
 from widemax.runs.training import check_run, prepare
 from widemax.training.loop import Interrupted
 from widemax.training.loop import Progress as TrainingProgress
 from widemax.training.tracking import read_metrics
 
 
-def train_verb(source: Path, folder: Path, resolved: ResolvedConfig, *, resume: bool) -> None:
+def train_verb(
+    source: Path,
+    folder: Path,
+    resolved: ResolvedConfig,
+    *,
+    resume: bool,
+    vectors: Path | None = None,
+) -> None:
     """Train on a source into a folder, showing where it stands."""
     display = _Display()
     training = prepare(
@@ -29,6 +36,7 @@ def train_verb(source: Path, folder: Path, resolved: ResolvedConfig, *, resume: 
         resolved.config,
         folder,
         resume=resume,
+        vectors=vectors,
         on_step=display.step,
         on_validation=display.validation,
     )
@@ -37,6 +45,9 @@ def train_verb(source: Path, folder: Path, resolved: ResolvedConfig, *, resume: 
         f"{training.source.kind}: {len(vocabulary):,} classes, "
         f"{len(training.split.training):,} examples; {training.model.head.__class__.__name__}"
     )
+    if training.warm is not None:
+        found, classes = training.warm.found, training.warm.classes
+        display.say(f"{found:,} of {classes:,} classes start from {vectors}")
     if resume:
         display.say(f"resumed at step {training.loop.progress.step:,}")
     with display.showing(training.loop.plan.total_steps, training.loop.progress.step):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import polars as pl
 import torch
@@ -19,36 +19,13 @@ from widemax.heads import ScorerHead, class_vectors_of
 from widemax.keys import Key
 from widemax.models import Model
 from widemax.runs.building import build_model
+from widemax.runs.exporting import ExportFormat, export_format, export_run
 from widemax.runs.training import check_run, split_source, stored_config
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.tracking import read_metrics
 from widemax.validation import check_whole
-from widemax.vectors import (
-    KeyedVectors,
-    write_numpy_vectors,
-    write_projector_vectors,
-    write_safetensors_vectors,
-    write_word2vec_binary,
-    write_word2vec_text,
-)
+from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
-
-ExportFormat = Literal["word2vec", "word2vec-binary", "numpy", "safetensors", "projector"]
-
-EXPORTS: dict[str, Callable[[str | Path, KeyedVectors], object]] = {
-    "word2vec": write_word2vec_text,
-    "word2vec-binary": write_word2vec_binary,
-    "numpy": write_numpy_vectors,
-    "safetensors": write_safetensors_vectors,
-    "projector": write_projector_vectors,
-}
-
-
-def export_format(name: str) -> ExportFormat:
-    """Return the name if it is that of a format."""
-    if name not in EXPORTS:
-        raise ValueError(f"to must be one of {', '.join(EXPORTS)}, got {name!r}")
-    return cast("ExportFormat", name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,5 +186,8 @@ class Run:
         return evaluate_ranking(self.model.head, self.model.encode, held)
 
     def export(self, path: str | Path, *, to: ExportFormat = "word2vec") -> None:
-        """Write the vectors to a file, or a folder for ``numpy`` and ``projector``."""
-        EXPORTS[export_format(to)](path, self.vectors())
+        """Write the vectors, or for ``onnx`` the encoder, to a file.
+
+        For ``numpy``, ``projector`` and ``faiss`` the path is that of a folder.
+        """
+        export_run(self, path, export_format(to))

@@ -21,10 +21,12 @@ from widemax.models import Model
 from widemax.runs.building import build_model, build_optimizer, model_class
 from widemax.runs.config import Config
 from widemax.runs.toml import read_toml, to_toml
+from widemax.runs.warm_start import WarmStart, as_vectors, warm_start
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker
+from widemax.vectors import KeyedVectors
 
 FORMAT_VERSION = 1
 _HELD_OUT_SEED = 20_111
@@ -112,6 +114,7 @@ class Training:
     split: Split
     loop: Loop
     trackers: list[Tracker]
+    warm: WarmStart | None = None
 
     def run(self) -> Progress:
         """Train to the end, or raise ``Interrupted`` after saving."""
@@ -129,12 +132,15 @@ def prepare(
     folder: str | Path,
     *,
     resume: bool = False,
+    vectors: KeyedVectors | str | Path | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
 ) -> Training:
     """Read the source, build the model, and open the folder; nothing is trained yet."""
     folder = Path(folder)
     if resume:
+        if vectors is not None:
+            raise ValueError("vectors start a new run: a run that is resumed has its own")
         check_run(folder)
         config = stored_config(folder)
     elif (folder / "run.json").exists():
@@ -143,8 +149,13 @@ def prepare(
         torch.set_num_threads(config.threads)
     source = _read(source_path, config)
     model = build_model(config, source)
+    warm = None
+    if vectors is not None:
+        warm = warm_start(model, source.vocabulary, as_vectors(vectors))
     split = split_source(config, source)
     description = {"format": FORMAT_VERSION, **_describe(source_path, source)}
+    if warm is not None:
+        description["warm_start"] = {"found": warm.found}
     if resume:
         _check_same_source(folder, description)
     else:
@@ -160,8 +171,8 @@ def prepare(
         on_step=on_step,
         on_validation=on_validation,
     )
-    if resume:
-        loop.resume()
+    if resume and not loop.resume():
+        _check_cold(folder)
     loop.trackers = trackers = _trackers(folder, config, loop.progress.step)
     return Training(
         folder=folder,
@@ -171,6 +182,7 @@ def prepare(
         split=split,
         loop=loop,
         trackers=trackers,
+        warm=warm,
     )
 
 
@@ -259,4 +271,13 @@ def _check_same_source(folder: Path, description: Mapping[str, Any]) -> None:
         raise ValueError(
             f"{description['source']} is not what {folder} was trained on: the content differs; "
             "a run is resumed on the same data"
+        )
+
+
+def _check_cold(folder: Path) -> None:
+    """Raise if a run without a checkpoint began from vectors: they are not kept, so it cannot."""
+    if "warm_start" in check_run(folder):
+        raise ValueError(
+            f"{folder} began from vectors and was stopped before its first checkpoint: "
+            "train it again, with them, in another folder"
         )

@@ -177,20 +177,18 @@ class DrawnSampler(Sampler):
     def _log_counts(
         self, ids: Tensor, targets: Tensor, tries: Tensor | None, num_samples: int
     ) -> tuple[Tensor, Tensor]:
-        """Return the log expected counts of candidates and targets, in one go: they are short."""
+        """Return the log expected counts of candidates and targets."""
         known = targets if targets.dim() == 1 else targets.clamp(min=0)
-        log_prob = self.log_prob(torch.cat([ids.flatten(), known.flatten()]))
-        if tries is None:
-            log_count = log_prob + math.log(num_samples)
-        elif tries.numel() == 1:
-            log_count = log_inclusion(log_prob, tries.view(()), num_samples)
-        else:
-            # As many tries as rows: each for its own candidates and targets.
-            rows = torch.cat([tries.expand(ids.shape).flatten(), _spread(tries, known)])
-            log_count = log_inclusion(log_prob, rows, num_samples)
-        candidate_count = log_count[: ids.numel()].view(ids.shape)
-        target_count = log_count[ids.numel() :].view(known.shape)
-        return candidate_count, target_count
+        if self.per_example:  # the probability of an id may depend on its row
+            target_tries = tries if tries is None or targets.dim() == 2 else tries[:, 0]
+            return (
+                _log_count(self.log_prob(ids), tries, num_samples),
+                _log_count(self.log_prob(known), target_tries, num_samples),
+            )
+        # In one go, for both are short.
+        log_prob = self.log_prob(torch.cat([ids, known.flatten()]))
+        log_count = _log_count(log_prob, tries, num_samples)
+        return log_count[: len(ids)], log_count[len(ids) :].view(known.shape)
 
     def draw_distinct(
         self,
@@ -257,9 +255,11 @@ def first_distinct_by_sorting(drawn: Tensor, num_samples: int) -> tuple[Tensor, 
     return ids[:, :num_samples], tries, nth[:, -1].clamp(max=num_samples)
 
 
-def _spread(tries: Tensor, targets: Tensor) -> Tensor:
-    """Return the tries [B, 1] of each target's row, [B·T]."""
-    return (tries if targets.dim() == 2 else tries[:, 0]).expand(targets.shape).flatten()
+def _log_count(log_prob: Tensor, tries: Tensor | None, num_samples: int) -> Tensor:
+    """Return the log expected count, of distinct draws if there are tries."""
+    if tries is None:
+        return log_prob + math.log(num_samples)
+    return log_inclusion(log_prob, tries, num_samples)
 
 
 def log_inclusion(log_prob: Tensor, tries: Tensor, num_samples: int) -> Tensor:

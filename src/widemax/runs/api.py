@@ -1,0 +1,64 @@
+"""The two calls that do what the command line does: train a run, load one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from widemax.runs.config import Config
+from widemax.runs.run import Run
+from widemax.runs.training import prepare
+from widemax.vectors import KeyedVectors
+
+
+def train(
+    source: str | Path,
+    config: Config | None = None,
+    *,
+    folder: str | Path,
+    resume: bool = False,
+    vectors: KeyedVectors | str | Path | None = None,
+) -> Run:
+    """Train on a source into a folder, and return the run.
+
+    Formula: that of the configured model and head.
+
+    Shapes: ``source`` is text, Parquet, CSV, RecBole atomic files or pairs, by its content;
+    ``vectors``, or the word2vec file they are in, have the dimension of the run: the classes whose
+    keys they hold start from them (``run.description["warm_start"]`` says how many).
+
+    Cost: that of training; Ctrl-C saves and raises ``Interrupted``.
+
+    Reference: none.
+
+    Use when: a file is to become vectors or recommendations. Avoid when: you have a loop of your
+    own (use a head in it).
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "log.csv").write_text("user,item\\n" + "ann,tea\\nann,rum\\nbob,tea\\n" * 9)
+    >>> run = train(folder / "log.csv", Config(epochs=2, dimension=4), folder=folder / "run")
+    >>> [found.key for found in run.recommend(["tea"], k=1)]
+    ['rum']
+    """
+    prepare(source, config or Config(), folder, resume=resume, vectors=vectors).run()
+    return Run(folder)
+
+
+def load(folder: str | Path) -> Run:
+    """Return the trained run of a folder.
+
+    Formula: none.
+
+    Shapes: none.
+
+    Cost: one reading of its best checkpoint.
+
+    Reference: none.
+
+    Use when: a run is to be asked. Avoid when: it is to be trained on (``train`` with ``resume``).
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+    ValueError: nowhere is not the folder of a run: it has no run.json
+    """
+    return Run(folder)

@@ -1,0 +1,54 @@
+"""What a run becomes for other tools: files of vectors, a Faiss index, an ONNX encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from widemax.runs.faiss_index import write_faiss_index
+from widemax.runs.onnx_encoder import write_onnx_encoder
+from widemax.scoring.table import Similarity
+from widemax.vectors import (
+    KeyedVectors,
+    write_numpy_vectors,
+    write_projector_vectors,
+    write_safetensors_vectors,
+    write_word2vec_binary,
+    write_word2vec_text,
+)
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
+
+ExportFormat = Literal[
+    "word2vec", "word2vec-binary", "numpy", "safetensors", "projector", "faiss", "onnx"
+]
+
+_VECTOR_FILES: dict[str, Callable[[str | Path, KeyedVectors], object]] = {
+    "word2vec": write_word2vec_text,
+    "word2vec-binary": write_word2vec_binary,
+    "numpy": write_numpy_vectors,
+    "safetensors": write_safetensors_vectors,
+    "projector": write_projector_vectors,
+}
+EXPORTS = (*_VECTOR_FILES, "faiss", "onnx")
+
+
+def export_format(name: str) -> ExportFormat:
+    """Return the name if it is that of a format."""
+    if name not in EXPORTS:
+        raise ValueError(f"to must be one of {', '.join(EXPORTS)}, got {name!r}")
+    return cast("ExportFormat", name)
+
+
+def export_run(run: Run, path: str | Path, to: ExportFormat) -> None:
+    """Write what of a run a format holds: its class vectors, or for ``onnx`` its encoder."""
+    if to == "onnx":
+        encoder: Any = getattr(run.model, "encoder", None)
+        write_onnx_encoder(path, encoder)
+    elif to == "faiss":
+        similarity: Similarity = "cosine" if run.config.similarity == "cosine" else "dot"
+        write_faiss_index(path, run.vectors(), run.vocabulary, similarity=similarity)
+    else:
+        _VECTOR_FILES[to](path, run.vectors())
