@@ -10,6 +10,10 @@ from typing import Any
 
 import lightning as pl
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+import widemax as wm
 from plain_torch import (
     BATCH_SIZE,
     NUM_CLASSES,
@@ -20,10 +24,6 @@ from plain_torch import (
     make_head,
     recall,
 )
-from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
-
-import widemax as wm
 
 
 class ClickModel(pl.LightningModule):
