@@ -41,10 +41,10 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Put the folder's entries, and so the new name, on disk."""
     if os.name != "posix":
         return  # elsewhere a folder cannot be opened, and the rename itself is on disk

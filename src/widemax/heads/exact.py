@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from widemax.candidates import TopK
 from widemax.heads.exact_topk import KernelKeeper, best_keeper
+from widemax.scoring.rows import widened
 
 # A tile of 2^20 scores (4 MB in float32) stays in the cache for the passes after the product:
 # fewer classes make the products slower, more the passes; flat from 2^19 to 2^21 at B = 1,024.
@@ -47,7 +48,7 @@ def _tiles(
     tile_rows = max(1, min(len(queries), _TILE_ROWS))
     tile_classes = max(1, (size or _TILE_SCORES) // tile_rows)
     for classes in _blocks(len(vectors), tile_classes):
-        tile_vectors = _wide(vectors[classes])
+        tile_vectors = widened(vectors[classes])
         tile_biases = None if biases is None else biases[classes].to(queries.dtype)
         for rows in _blocks(len(queries), tile_rows):
             if tile_biases is None:
@@ -57,10 +58,6 @@ def _tiles(
             yield _Tile(rows, classes, scores, tile_vectors)
 
 
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
 def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     """Keep products in float32: with log Z rounded to bfloat16 no probabilities sum to 1."""
     return torch.autocast(tensor.device.type, enabled=False)
@@ -68,7 +65,7 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 
 def _bit_tiles(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Iterator[_Tile]:
     """Yield F·log2 e: after the product, exp is the dearest pass, and exp2 takes half its time."""
-    biases = None if biases is None else _wide(biases) * _LOG2_E
+    biases = None if biases is None else widened(biases) * _LOG2_E
     return _tiles(queries * _LOG2_E, vectors, biases)
 
 
@@ -95,11 +92,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         target_weights: Tensor,
         smoothing: float,
     ) -> Tensor:
-        wide_queries = _wide(queries)
+        wide_queries = widened(queries)
         log_normalizer = _log_normalizer(wide_queries, vectors, biases)
         ctx.save_for_backward(queries, vectors, biases, targets, target_weights, log_normalizer)
         ctx.smoothing = smoothing
-        target_scores = torch.einsum("btd,bd->bt", _wide(vectors[targets]), wide_queries)
+        target_scores = torch.einsum("btd,bd->bt", widened(vectors[targets]), wide_queries)
         if biases is not None:
             target_scores += biases[targets]
         losses = log_normalizer - (target_weights * target_scores).sum(-1)
@@ -115,7 +112,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, vectors, biases, targets, target_weights, log_normalizer = ctx.saved_tensors
         _, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
-        wide_queries = _wide(queries)
+        wide_queries = widened(queries)
         scaled_queries = wide_queries * grad[:, None]
         grad_queries = torch.zeros_like(wide_queries)
         # The first block of rows overwrites what the memory happens to hold, if there is a row.
@@ -153,7 +150,7 @@ class _Labels(NamedTuple):
     smoothing: float
 
     def subtract_from_queries(self, grad_queries: Tensor, vectors: Tensor) -> None:
-        labelled = _wide(vectors[self.targets])
+        labelled = widened(vectors[self.targets])
         grad_queries -= torch.einsum("btd,bt->bd", labelled, self.weights)
         if self.smoothing:
             grad_queries -= self.smoothing * vectors.mean(0, dtype=grad_queries.dtype)
@@ -199,7 +196,7 @@ def linear_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Te
     The log normaliser is summed in float32: scores rounded to half precision would not match it.
     """
     with _without_autocast(queries):
-        queries, vectors = _wide(queries), _wide(vectors)
+        queries, vectors = widened(queries), widened(vectors)
         if vectors.dim() == 2:
             scores = queries @ vectors.T
         else:
@@ -210,7 +207,7 @@ def linear_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Te
 def linear_log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
     """Return log Z = LSE over all classes of F, [B], differentiable."""
     nothing = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-    no_weight = _wide(queries).new_empty((len(queries), 0))
+    no_weight = widened(queries).new_empty((len(queries), 0))
     return linear_cross_entropy(queries, vectors, biases, nothing, no_weight)
 
 
@@ -227,7 +224,7 @@ def linear_topk(
 
     Of equal scores the smaller id is the better.
     """
-    queries = _wide(queries)
+    queries = widened(queries)
     keeper = best_keeper(queries, k)
     size = _TILE_SCORES if isinstance(keeper, KernelKeeper) else _TOPK_TILE_SCORES
     with _without_autocast(queries):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from widemax.heads.exact import linear_cross_entropy
-from widemax.heads.sparse_loss import wide
+from widemax.scoring.rows import widened
 
 # 32 MB of float32: above, tiles that stay in the cache win, and memory must stay bounded.
 _KEPT_SCORES = 2**23
@@ -27,7 +27,7 @@ class _KeptCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         target_weights: Tensor,
     ) -> Tensor:
-        scores = wide(queries) @ wide(vectors).T
+        scores = widened(queries) @ widened(vectors).T
         if biases is not None:
             scores += biases
         target_scores = (target_weights * scores.gather(1, targets)).sum(-1)
@@ -45,12 +45,12 @@ class _KeptCrossEntropy(torch.autograd.Function):
         labels = target_weights * grad[:, None]
         grad_queries = grad_vectors = grad_biases = None
         if needs_queries:
-            labelled = torch.einsum("btd,bt->bd", wide(vectors[targets]), labels)
-            grad_queries = (prob @ wide(vectors)) * grad[:, None] - labelled
+            labelled = torch.einsum("btd,bt->bd", widened(vectors[targets]), labels)
+            grad_queries = (prob @ widened(vectors)) * grad[:, None] - labelled
             grad_queries = grad_queries.to(queries.dtype)
         if needs_vectors:
-            grad_vectors = prob.T @ (wide(queries) * grad[:, None])
-            labelled = labels[:, :, None] * wide(queries)[:, None]
+            grad_vectors = prob.T @ (widened(queries) * grad[:, None])
+            labelled = labels[:, :, None] * widened(queries)[:, None]
             grad_vectors.index_add_(0, targets.flatten(), labelled.flatten(0, 1), alpha=-1)
             grad_vectors = grad_vectors.to(vectors.dtype)
         if needs_biases:

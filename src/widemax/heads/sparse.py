@@ -10,8 +10,9 @@ from torch import Tensor
 
 from widemax.heads.base import ScorerHead
 from widemax.heads.batch import finish_losses, read_batch
-from widemax.heads.sparse_loss import RowLosses, Support, Targets, row_chunks, sparse_loss, wide
+from widemax.heads.sparse_loss import RowLosses, Support, Targets, row_chunks, sparse_loss
 from widemax.scoring import Scorer
+from widemax.scoring.rows import widened
 from widemax.validation import check_hidden, check_ids
 
 # A support is sought among so many of the best scores, then among all.
@@ -82,9 +83,9 @@ class SparseHead(ScorerHead):
             ids = check_ids("ids", ids, self.num_classes)
             ids = ids.expand(len(hidden), -1) if ids.dim() == 1 else ids
         width = self.num_classes if ids is None else ids.shape[1]
-        result = wide(hidden).new_empty(len(hidden), width)
+        result = widened(hidden).new_empty(len(hidden), width)
         for rows in row_chunks(len(hidden), self.num_classes):
-            scores = wide(self.scorer(hidden[rows]))
+            scores = widened(self.scorer(hidden[rows]))
             support = self.support(scores)
             nowhere = torch.full_like(scores, -torch.inf)
             log_prob = nowhere.scatter(1, support.ids, support.log_prob)

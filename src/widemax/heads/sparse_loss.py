@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from widemax.scoring.rows import widened
+
 # Scores of so many rows at once that they take 32 MB in float32, at least one row.
 _CHUNK_SCORES = 2**23
 # Wider supports than this are found again in backward instead of kept: with all scores equal the
@@ -69,11 +71,6 @@ class _Derivative(NamedTuple):
         return torch.sparse_coo_tensor(places, self.values.flatten(), size, check_invariants=False)
 
 
-def wide(tensor: Tensor) -> Tensor:
-    """Return half precision as float32, anything else as it is."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
 def row_chunks(rows: int, num_classes: int) -> Iterator[slice]:
     """Yield slices of rows whose scores against all classes may stand at once."""
     size = max(1, _CHUNK_SCORES // num_classes)
@@ -108,7 +105,7 @@ class _SparseLoss(torch.autograd.Function):
         shares: Tensor,
         rule: SparseRule,
     ) -> Tensor:
-        wide_queries, wide_vectors = wide(queries), wide(vectors)
+        wide_queries, wide_vectors = widened(queries), widened(vectors)
         losses = wide_queries.new_empty(len(queries))
         kept: list[Tensor | None] = []
         for rows in row_chunks(len(queries), len(vectors)):
@@ -126,10 +123,10 @@ class _SparseLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, vectors, biases, targets, shares, *kept = ctx.saved_tensors
         _, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
-        wide_queries, wide_vectors = wide(queries), wide(vectors)
+        wide_queries, wide_vectors = widened(queries), widened(vectors)
         grad_queries = torch.empty_like(wide_queries)
         grad_vectors = torch.zeros_like(wide_vectors) if needs_vectors else None
-        grad_biases = torch.zeros_like(wide(biases)) if needs_biases else None
+        grad_biases = torch.zeros_like(widened(biases)) if needs_biases else None
         for index, rows in enumerate(row_chunks(len(queries), len(vectors))):
             ids, values = kept[2 * index : 2 * index + 2]
             if ids is None:

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 from rich.progress import track
 from torch import Tensor, nn
 
-from widemax.files import _sync_folder
+from widemax.files import sync_folder
 from widemax.scoring.table import (
     Initial,
     Similarity,
@@ -243,7 +243,7 @@ def _create(path: Path, shape: tuple[int, ...], initial: Initial) -> None:
             os.fsync(file.fileno())
         # Unlike a rename, a link fails where a file already stands.
         path.hardlink_to(temporary)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except FileExistsError:
         pass  # made by another process meanwhile: what it made is checked when it is opened
     except OSError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from widemax.files import _sync_folder
+from widemax.files import sync_folder
 from widemax.training.state_dicts import flatten_state, parse_json, unflatten_state
 from widemax.training.tensors import read_tensors, serialize_tensors
 
@@ -119,7 +119,7 @@ def write_checkpoint(
     records = {name: _write(folder / name, chunks) for name, chunks in contents.items()}
     manifest = {"format_version": FORMAT_VERSION, "step": step, "files": records}
     _write(folder / MANIFEST, [_json_bytes(manifest)])
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def open_checkpoint(folder: Path, step: int) -> Checkpoint:

@@ -14,7 +14,7 @@ from typing import IO, Any, TypeVar
 
 from torch import Tensor
 
-from widemax.files import _sync_folder
+from widemax.files import sync_folder
 from widemax.training.checkpoint_files import (
     MANIFEST,
     Checkpoint,
@@ -143,7 +143,7 @@ class CheckpointStore:
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
-            _sync_folder(self._root)
+            sync_folder(self._root)
             self._keep({*sorted(metrics)[-self.keep_last :], *_smallest(metrics)})
 
     def _keep(self, kept: set[int]) -> None:
@@ -165,8 +165,8 @@ class CheckpointStore:
         with self._naming_the_folder("write"):
             if not self._root.is_dir():
                 self._root.mkdir(parents=True, exist_ok=True)
-                _sync_folder(self.folder)
-                _sync_folder(self.folder.parent)
+                sync_folder(self.folder)
+                sync_folder(self.folder.parent)
             self._lock = lock_for_writing(self._root / "lock", self.folder)
             for path in self._root.iterdir():
                 torn = _NAME.fullmatch(path.name) and not (path / MANIFEST).exists()
