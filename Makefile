@@ -47,7 +47,7 @@ experiments: $(STAMP)
 		$(BIN)/python $$script --check --json experiments/results/$$(basename $$script .py).json; \
 	done
 	@echo "== the tests of crashes and damaged files, at length"
-	WIDEMAX_KILLS=50 WIDEMAX_FUZZ_EXAMPLES=2000 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/test_runs.py \
+	WIDEMAX_KILLS=50 WIDEMAX_FUZZ_EXAMPLES=2000 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/test_runs*.py \
 		tests/test_vectors*.py tests/test_faults_*.py tests/test_config*.py tests/test_checkpoints*.py tests/test_data_*.py
 
 clean:

@@ -22,6 +22,7 @@ from widemax.sampling import LogUniformSampler
 from widemax.scoring import TableScorer
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan
+from widemax.training.steps import GradientSteps
 
 BATCH, DIMENSION, NUM_CLASSES, NUM_SAMPLES = 512, 64, 100_000, 1_024
 LEARNING_RATE = 0.01
@@ -84,14 +85,12 @@ class Trained:
 
     def loop(self) -> float:
         """Train by ``Loop`` with a store; return the seconds until its last step was done."""
-        plan = Plan(
-            batch_size=BATCH,
-            total_steps=self.steps,
-            learning_rate=lambda step: LEARNING_RATE,
-            seed=SEED,
+        plan = Plan(total_steps=self.steps, learning_rate=lambda step: LEARNING_RATE)
+        steps = GradientSteps(
+            self.model, self.optimizer, self.examples, batch_size=BATCH, seed=SEED
         )
         with tempfile.TemporaryDirectory() as folder, CheckpointStore(Path(folder)) as store:
-            loop = Loop(self.model, self.optimizer, self.examples, plan, store=store)
+            loop = Loop(steps, plan, store=store)
             # What the loop itself counts: from its start to the end of the last step.
             return loop.run().seconds
 

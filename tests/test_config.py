@@ -8,10 +8,12 @@ import math
 import tomllib
 
 import pytest
+import torch
 
 from widemax import registry
 from widemax.optim import RowAdam
-from widemax.runs.config import Config, settings
+from widemax.runs.building import build_sampler
+from widemax.runs.config import NOT_BY_NAME, Config, settings
 from widemax.runs.resolved import read_config, show
 from widemax.runs.settings import MAX_TEXT, registered
 from widemax.sampling import UnigramSampler
@@ -26,11 +28,17 @@ def test_names_are_those_of_the_registry(table):
 
 
 def test_choices_come_from_the_registry():
-    assert settings()["sampler"].choices == tuple(registry.SAMPLERS)
+    assert {*settings()["sampler"].choices, *NOT_BY_NAME} == {*registry.SAMPLERS}
     assert settings()["objective"].choices == tuple(registry.OBJECTIVES)
     assert settings()["head"].choices == tuple(registry.HEADS)
     models = getattr(registry, "MODELS", {})
     assert set(settings()["model"].choices) == {"auto", *models}
+
+
+@pytest.mark.parametrize("name", settings()["sampler"].choices)
+def test_every_sampler_that_is_offered_can_be_built(name):
+    sampler = build_sampler(Config(sampler=name), torch.tensor([5, 3, 1]))
+    assert type(sampler) is registry.SAMPLERS[name]
 
 
 def test_defaults_are_those_of_the_library():
@@ -97,6 +105,10 @@ def test_both_limits_belong_to_the_range_and_their_neighbours_do_not(name):
         ({"user_column": "\ud800"}, r"user_column must be .*, got the text '\\ud800'"),
         ({"user_column": ["a"]}, "user_column must be .*, got a list"),
         ({"steps": 10, "warmup_steps": 11}, "warmup_steps must be at most steps = 10, got 11"),
+        ({"head": "adaptive", "temperature": 2}, "temperature 1, got 'dot' and 2"),
+        ({"head": "hierarchical", "similarity": "cosine"}, "similarity must be 'dot'"),
+        ({"head": "importance", "sampler": "in-batch"}, "head = 'importance' draws"),
+        ({"objective": "full-softmax"}, "sampler must be 'all', got 'log-uniform'"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_it_must_be(values, message):

@@ -70,9 +70,12 @@ def test_every_setting_can_be_given_as_a_flag(run, name):
     else:
         value = setting.choices[-1] if setting.choices else setting.kind(setting.most)
         arguments = [flag_of(name), str(value)]
+    # What the setting needs besides to have an effect.
+    needed = {"distortion": {"sampler": "unigram"}}.get(name, {})
+    arguments += [part for each in needed for part in (flag_of(each), needed[each])]
     result, calls = run("d", *arguments)
     assert result.exit_code == 0, result.output
-    assert calls[0][2].config == Config(**{name: value})
+    assert calls[0][2].config == Config(**{name: value}, **needed)
     assert calls[0][2].origins[name] == "flag"
 
 

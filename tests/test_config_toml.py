@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.fuzzing import EXAMPLES
-from widemax.runs.config import Config, settings
+from widemax.runs.config import EXACT_OBJECTIVES, NOT_DRAWN, STRUCTURED, Config, settings
 from widemax.runs.resolved import read_config
 from widemax.runs.settings import MAX_TEXT
 from widemax.runs.toml import MAX_BYTES, MAX_LINE, read_toml, to_toml, toml_value
@@ -38,6 +38,12 @@ def configs(draw):
     values = {name: draw(values_of(setting)) for name, setting in settings().items()}
     if values["steps"]:
         values["warmup_steps"] = min(values["steps"], values["warmup_steps"])
+    if values["head"] in STRUCTURED:
+        values |= {"similarity": "dot", "temperature": 1.0}
+    if values["head"] == "importance" and values["sampler"] in NOT_DRAWN:
+        values["sampler"] = "unigram"
+    if values["head"] == "sampled" and values["objective"] in EXACT_OBJECTIVES:
+        values["sampler"] = "all"
     return Config(**values)
 
 

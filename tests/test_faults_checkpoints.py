@@ -178,7 +178,7 @@ def test_fault_16_failing_disk_keeps_what_was_saved(tmp_path, monkeypatch, funct
     assert len(failures) >= {"fsync": 6, "mkdir": 1, "rename": 1}[function]
     for error in failures:
         assert error.errno == number
-        assert re.search(f"what was saved before is intact in: '{tmp_path}'", str(error))
+        assert re.search(f"what was saved before is intact: '{tmp_path}'", str(error))
 
 
 @pytest.mark.parametrize("limit", [0, 1, 100, 4096, 100_000, 4 * 5 * LENGTH - 1])

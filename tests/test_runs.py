@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -14,8 +11,6 @@ from typer.testing import CliRunner
 import widemax as wm
 from widemax.cli import app
 from widemax.training.checkpoints import CheckpointStore
-
-TRAIN = "import sys; from widemax.cli import main; sys.argv[0] = 'widemax'; main()"
 
 
 @pytest.fixture
@@ -94,60 +89,6 @@ def test_resuming_is_bit_identical(options, log, tmp_path):
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     dropped = [{**line, "seconds": 0} for line in whole.metrics]
     assert [{**line, "seconds": 0} for line in resumed.metrics] == dropped
-
-
-def start(log, folder, *more):
-    command = [sys.executable, "-c", TRAIN, "train", str(log), "--folder", str(folder), *more]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-
-
-FLAGS = [
-    "--steps", "400", "--dimension", "8", "--batch-size", "32", "--num-samples", "10",
-    "--checkpoint-every", "5", "--validation-size", "20", "--patience", "0",
-]  # fmt: skip
-
-
-def kills():
-    return int(os.environ.get("WIDEMAX_KILLS", "10"))
-
-
-def test_fault_15_killed_at_any_moment_it_ends_bit_identical(log, tmp_path):
-    process = start(log, tmp_path / "whole", *FLAGS)
-    assert process.wait() == 0, process.stderr.read()
-    generator = torch.Generator().manual_seed(0)
-    folder, left = tmp_path / "killed", kills()
-    process = start(log, folder, *FLAGS)
-    while left:
-        # From the first checkpoint on: before it there is nothing to resume.
-        while process.poll() is None and not CheckpointStore(folder).steps():
-            time.sleep(0.01)
-        time.sleep(float(torch.rand(1, generator=generator)) * 0.3)
-        process.kill()
-        process.communicate()
-        assert CheckpointStore(folder).latest() is not None
-        left -= 1
-        process = start(log, folder, "--resume")
-        if left:
-            time.sleep(float(torch.rand(1, generator=generator)) * 3)
-    assert process.wait() == 0, process.stderr.read()
-    assert same(weights(tmp_path / "whole"), weights(folder))
-
-
-def test_fault_30_ctrl_c_saves_says_how_to_go_on_and_exits_130(log, tmp_path):
-    flags = [*FLAGS, "--steps", "1000000"]
-    process = start(log, tmp_path / "run", *flags)
-    while not CheckpointStore(tmp_path / "run").steps():
-        time.sleep(0.05)
-        assert process.poll() is None, process.stderr.read()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert process.returncode == 130, errors
-    assert "--resume" in errors
-    assert "Traceback" not in errors
-    assert CheckpointStore(tmp_path / "run").latest() is not None
 
 
 def invoke(*arguments):

@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
+from widemax.cli.completion import one_of
 from widemax.cli.config_options import with_config_options
+from widemax.cli.errors import ErrorDisplay
+from widemax.cli.waiting import starting
+from widemax.runs.formats import EXPORTS, export_format
 from widemax.runs.resolved import ResolvedConfig
 
 app = typer.Typer(
@@ -16,6 +20,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Softmax for wide outputs: train models that choose among very many classes.",
 )
+
+# Each verb imports its work inside: torch takes seconds to load, and --help should not.
 
 
 def _show_version(wanted: bool) -> None:
@@ -28,11 +34,18 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="WIDEMAX_DEBUG", help="Show the traceback of an error."),
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, help="Show the version and stop.")
     ] = False,
 ) -> None:
     """Take the options that belong to no verb."""
+    if isinstance(context.obj, ErrorDisplay):
+        context.obj.tracebacks = debug
 
 
 @app.command()
@@ -40,11 +53,13 @@ def demo(
     num_classes: Annotated[int, typer.Option(help="Items in the simulated catalogue.")] = 20_000,
     steps: Annotated[int, typer.Option(help="Training steps of each method.")] = 400,
     seed: Annotated[int, typer.Option(help="Seed of the world, the models and the draws.")] = 0,
-    json: Annotated[str | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures to this file.")
+    ] = None,
 ) -> None:
     """Train one small model with six output layers and compare each with the known truth."""
-    # Imported here: torch takes seconds to load, and --help should not.
-    from widemax.cli.demo import run_demo
+    with starting():
+        from widemax.cli.demo import run_demo
 
     run_demo(num_classes=num_classes, steps=steps, seed=seed, json_path=json)
 
@@ -62,33 +77,38 @@ def train(
     resolved: ResolvedConfig,
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume goes on exactly where it stopped."""
-    from widemax.cli.runs import train_verb
+    with starting():
+        from widemax.cli.train import train_verb
 
     train_verb(source, folder, resolved, resume=resume, vectors=vectors)
 
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Count = Annotated[int, typer.Option("--k", "-k", help="How many.")]
+Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many.")]
 
 
 @app.command()
 def evaluate(run: RunFolder, json: AsJson = False) -> None:
     """Print exact metrics of a run on what was held out of its training."""
-    from widemax.cli.runs import evaluate_verb
+    with starting():
+        from widemax.cli.runs import evaluate_verb
 
     evaluate_verb(run, as_json=json)
 
 
 @app.command()
-def similar(run: RunFolder, keys: list[str], k: Count = 10, json: AsJson = False) -> None:
+def similar(
+    run: RunFolder,
+    keys: Annotated[list[str], typer.Argument(help="Words or items of the run.")],
+    k: Count = 10,
+    json: AsJson = False,
+) -> None:
     """Print the keys most similar to each given one."""
-    from widemax.cli.runs import show_neighbours
-    from widemax.runs.run import Run
+    with starting():
+        from widemax.cli.runs import similar_verb
 
-    trained = Run(run)
-    for key in keys:
-        show_neighbours(trained.similar(key, k=k), as_json=json)
+    similar_verb(run, keys, k, as_json=json)
 
 
 @app.command()
@@ -102,17 +122,23 @@ def recommend(
     json: AsJson = False,
 ) -> None:
     """Print what best follows a history, or the history of a user."""
-    from widemax.cli.runs import recommend_verb
-
     if (user is None) == (not history):
         raise ValueError("give either --user or --history")
+    with starting():
+        from widemax.cli.runs import recommend_verb
+
     recommend_verb(run, user, history or [], k, as_json=json)
 
 
 @app.command()
-def score(run: RunFolder, sentence: str, json: AsJson = False) -> None:
+def score(
+    run: RunFolder,
+    sentence: Annotated[str, typer.Argument(help="Words of the run, in one pair of quotes.")],
+    json: AsJson = False,
+) -> None:
     """Print the log probability of each word of a sentence."""
-    from widemax.cli.runs import score_verb
+    with starting():
+        from widemax.cli.runs import score_verb
 
     score_verb(run, sentence, as_json=json)
 
@@ -122,17 +148,15 @@ def export(
     run: RunFolder,
     path: Annotated[Path, typer.Argument(help="The file, or folder, to write.")],
     to: Annotated[
-        str,
-        typer.Option(
-            help="word2vec, word2vec-binary, numpy, safetensors, projector, faiss or onnx."
-        ),
+        str, typer.Option(help=f"One of {', '.join(EXPORTS)}.", autocompletion=one_of(EXPORTS))
     ] = "word2vec",
 ) -> None:
     """Write the vectors of a run, or its encoder (onnx), for other tools."""
-    from widemax.runs.exporting import export_format
-    from widemax.runs.run import Run
+    format = export_format(to)
+    with starting():
+        from widemax.cli.runs import export_verb
 
-    Run(run).export(path, to=export_format(to))
+    export_verb(run, path, format)
 
 
 @app.command()
@@ -141,18 +165,19 @@ def runs(
     json: AsJson = False,
 ) -> None:
     """List the runs in a folder with their last metrics."""
-    from widemax.cli.runs import list_runs
+    with starting():
+        from widemax.cli.runs import list_runs
 
     list_runs(folder, as_json=json)
 
 
 def main() -> None:
-    """Run the program; a mistake of the user is one clear line and exit code 2."""
+    """Run the program; an error is one line: exit code 2 for a mistake, 1 for a defect."""
+    errors = ErrorDisplay()
     try:
-        app()
-    except (ValueError, OSError) as error:
-        typer.echo(f"widemax: {error}", err=True)
-        sys.exit(2)
+        app(obj=errors)
     except KeyboardInterrupt:
         typer.echo("widemax: stopped", err=True)
         sys.exit(130)
+    except Exception as error:
+        sys.exit(errors.show(error))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from widemax.cli.completion import one_of
 from widemax.runs.config import settings
 from widemax.runs.resolved import flag_of, read_config, show
 from widemax.runs.settings import Setting
@@ -103,5 +104,10 @@ def _option(name: str, setting: Setting) -> Any:
         sentences.append(f"Default: {setting.default}.")
     return Annotated[
         setting.kind | None,
-        typer.Option(names, help=" ".join(sentences), rich_help_panel=setting.group),
+        typer.Option(
+            names,
+            help=" ".join(sentences),
+            rich_help_panel=setting.group,
+            autocompletion=one_of(setting.choices) if setting.choices else None,
+        ),
     ]

@@ -80,15 +80,15 @@ class Model(nn.Module):
         self.head = head
 
 
-def run_demo(*, num_classes: int, steps: int, seed: int, json_path: str | None) -> None:
+def run_demo(*, num_classes: int, steps: int, seed: int, json_path: Path | None) -> None:
     """Simulate, train every method, print the table."""
     console = Console()
     if num_classes < TOP:
         raise ValueError(f"num_classes must be at least {TOP} for recall@{TOP}, got {num_classes}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps:,}")
-    if json_path and not Path(json_path).parent.is_dir():
-        raise ValueError(f"json must lie in an existing folder, got {json_path!r}")
+    if json_path and not json_path.parent.is_dir():
+        raise ValueError(f"json must lie in an existing folder, got {str(json_path)!r}")
     started = time.perf_counter()
     columns = (TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:

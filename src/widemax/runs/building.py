@@ -21,7 +21,7 @@ from widemax.heads import (
 from widemax.models import Model
 from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
 from widemax.registry import HEADS, MODELS, OBJECTIVES
-from widemax.runs.config import Config
+from widemax.runs.config import NOT_DRAWN, STRUCTURED, Config
 from widemax.sampling import (
     AllClassesSampler,
     InBatchSampler,
@@ -69,7 +69,7 @@ def build_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
 
 def build_head(config: Config, counts: Tensor) -> Head:
     """Return the head of a configuration for classes in falling count."""
-    if config.head in ("hierarchical", "adaptive"):
+    if config.head in STRUCTURED:
         return _build_structured(config, counts)
     sampled = config.head in ("sampled", "importance")
     scorer = TableScorer(
@@ -96,11 +96,6 @@ def build_head(config: Config, counts: Tensor) -> Head:
 
 
 def _build_structured(config: Config, counts: Tensor) -> Head:
-    if config.similarity != "dot" or config.temperature != 1:
-        raise ValueError(
-            f"head = {config.head!r} has no class vectors to compare: similarity must be 'dot' and "
-            f"temperature 1, got {config.similarity!r} and {config.temperature}"
-        )
     if config.head == "hierarchical":
         tree = Tree.huffman(counts)
         return HierarchicalHead(config.dimension, tree, bias=config.bias, sparse=True)
@@ -130,16 +125,11 @@ def build_sampler(config: Config, counts: Tensor, *, unique: bool = True) -> Sam
             size, counts, distortion=config.distortion, unique=unique
         ),
     }
-    if config.sampler not in makers:
-        raise ValueError(
-            f"sampler = {config.sampler!r} needs more than a configuration can say; choose one of "
-            f"{', '.join(makers)}, or build the head in Python"
-        )
     return makers[config.sampler]()
 
 
 def _num_samples(config: Config, num_classes: int) -> int | None:
-    if config.sampler in ("all", "in-batch"):
+    if config.sampler in NOT_DRAWN:
         return None
     # Distinct draws of nearly all classes would take for ever.
     return min(config.num_samples, max(1, num_classes // 2))

@@ -19,6 +19,25 @@ KEEPING = "Checkpoints and machine"
 
 MAX_STEPS = 10**12
 
+STRUCTURED = ("adaptive", "hierarchical")
+"""The heads of trees and clusters, which never form a score for each class."""
+
+NOT_DRAWN = ("all", "in-batch")
+"""The samplers whose candidates are given: nobody says how many."""
+
+EXACT_OBJECTIVES = ("full-logistic", "full-softmax")
+"""The objectives that take the candidates for all classes there are."""
+
+NOT_BY_NAME = (
+    "batch-hard-negatives",
+    "hard-negatives",
+    "mixture",
+    "n-gram",
+    "partition",
+    "queue",
+)
+"""The samplers that need more than a name and numbers: they are for heads built in Python."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -69,7 +88,7 @@ class Config:
         SAMPLING,
         "log-uniform",
         "Which classes compete with the target.",
-        choices=registered("SAMPLERS"),
+        choices=tuple(name for name in registered("SAMPLERS") if name not in NOT_BY_NAME),
     )
     objective: str = setting(
         SAMPLING,
@@ -174,10 +193,30 @@ class Config:
         for name, declaration in settings().items():
             # Frozen for everyone else: here an int that stands for a float becomes one.
             object.__setattr__(self, name, declaration.check(name, getattr(self, name)))
-        if 0 < self.steps < self.warmup_steps:
-            raise ValueError(
-                f"warmup_steps must be at most steps = {self.steps:,}, got {self.warmup_steps:,}"
-            )
+        _check_together(self)
+
+
+def _check_together(config: Config) -> None:
+    """Raise for values that are right by themselves and wrong together."""
+    head, sampler, objective = config.head, config.sampler, config.objective
+    if head in STRUCTURED and (config.similarity, config.temperature) != ("dot", 1):
+        raise ValueError(
+            f"head = {head!r} has no class vectors to compare: similarity must be 'dot' "
+            f"and temperature 1, got {config.similarity!r} and {config.temperature:g}"
+        )
+    if head == "importance" and sampler in NOT_DRAWN:
+        raise ValueError(
+            f"head = 'importance' draws as many classes as it needs, sampler = {sampler!r} has its "
+            "own: choose another, or head = 'sampled' with objective = 'importance-sampling'"
+        )
+    if head == "sampled" and objective in EXACT_OBJECTIVES and sampler != "all":
+        raise ValueError(
+            f"objective = {objective!r} is over every class: sampler must be 'all', got {sampler!r}"
+        )
+    if 0 < config.steps < config.warmup_steps:
+        raise ValueError(
+            f"warmup_steps must be at most steps = {config.steps:,}, got {config.warmup_steps:,}"
+        )
 
 
 @cache

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from widemax.runs.faiss_index import write_faiss_index
+from widemax.runs.formats import ExportFormat, export_format
 from widemax.runs.onnx_encoder import write_onnx_encoder
 from widemax.scoring.table import Similarity
 from widemax.vectors import (
@@ -21,9 +22,7 @@ from widemax.vectors import (
 if TYPE_CHECKING:
     from widemax.runs.run import Run
 
-ExportFormat = Literal[
-    "word2vec", "word2vec-binary", "numpy", "safetensors", "projector", "faiss", "onnx"
-]
+__all__ = ["ExportFormat", "export_format", "export_run"]
 
 _VECTOR_FILES: dict[str, Callable[[str | Path, KeyedVectors], object]] = {
     "word2vec": write_word2vec_text,
@@ -32,14 +31,6 @@ _VECTOR_FILES: dict[str, Callable[[str | Path, KeyedVectors], object]] = {
     "safetensors": write_safetensors_vectors,
     "projector": write_projector_vectors,
 }
-EXPORTS = (*_VECTOR_FILES, "faiss", "onnx")
-
-
-def export_format(name: str) -> ExportFormat:
-    """Return the name if it is that of a format."""
-    if name not in EXPORTS:
-        raise ValueError(f"to must be one of {', '.join(EXPORTS)}, got {name!r}")
-    return cast("ExportFormat", name)
 
 
 def export_run(run: Run, path: str | Path, to: ExportFormat) -> None:

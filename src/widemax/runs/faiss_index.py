@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from widemax.files import atomic_write, read_text
-from widemax.runs.extras import import_extra
 from widemax.scoring.table import Similarity
+from widemax.training.extras import import_extra
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from widemax.encoders import BagEncoder
 from widemax.files import atomic_write
-from widemax.runs.extras import import_extra
+from widemax.training.extras import import_extra
 
 # Old enough for every runtime of the last years, new enough for axes that are inputs.
 _OPSET, _IR_VERSION = 17, 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from widemax.runs.config import Config, check_key, settings
 from widemax.runs.settings import Value
 from widemax.runs.toml import escaped, read_toml, toml_value
+from widemax.runs.unused import unused_because
 
 DEFAULT = "default"
 FLAG = "flag"
@@ -22,7 +23,8 @@ class ResolvedConfig:
 
     Formula: none.
 
-    Shapes: ``origins`` has one entry a setting: "default", "file NAME" or "flag".
+    Shapes: ``origins`` has one entry a setting: "default", "file NAME" or "flag"; ``notes`` has a
+    sentence for each value of the file that has no effect.
 
     Cost: none.
 
@@ -38,12 +40,15 @@ class ResolvedConfig:
 
     config: Config
     origins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
 
 def read_config(path: Path | None, flags: Mapping[str, Any]) -> ResolvedConfig:
     """Put a configuration together: flags win over the file, the file over the defaults.
 
     Formula: value = the flag if it is given and not None, else the file's, else the default.
+    A flag without effect, such as the samples of a head that draws none, is an error. A file may
+    serve several heads: what has no effect there, and is not the default, is noted.
 
     Shapes: the file is flat TOML, at most 32 KB; its keys and those of ``flags`` are the field
     names of ``Config``.
@@ -59,6 +64,9 @@ def read_config(path: Path | None, flags: Mapping[str, Any]) -> ResolvedConfig:
     >>> read_config(None, {"epochs": 0})
     Traceback (most recent call last):
     ValueError: --epochs must be a whole number between 1 and 1,000,000, got 0
+    >>> read_config(None, {"head": "full", "num_samples": 100})
+    Traceback (most recent call last):
+    ValueError: --num-samples has no effect with head = 'full': it needs head = sampled or ...
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(settings(), DEFAULT)
@@ -66,9 +74,25 @@ def read_config(path: Path | None, flags: Mapping[str, Any]) -> ResolvedConfig:
         values = dict(read_toml(path))
         origins |= dict.fromkeys(values, f"file {path}")
     given = {name: _check_flag(name, flag) for name, flag in flags.items() if flag is not None}
+    config = Config(**values | given)
+    for name in given:
+        if reason := unused_because(config, name):
+            raise ValueError(f"{flag_of(name)} {reason}")
     return ResolvedConfig(
-        config=Config(**values | given), origins=origins | dict.fromkeys(given, FLAG)
+        config=config,
+        origins=origins | dict.fromkeys(given, FLAG),
+        notes=_notes(path, config, [name for name in values if name not in given]),
     )
+
+
+def _notes(path: Path | None, config: Config, names: Iterable[str]) -> tuple[str, ...]:
+    """Return what a file says in vain; a file of all settings has the defaults of unused ones."""
+    unused = {
+        name: unused_because(config, name)
+        for name in names
+        if getattr(config, name) != settings()[name].default
+    }
+    return tuple(f"{path}: {name} {reason}" for name, reason in unused.items() if reason)
 
 
 def flag_of(name: str) -> str:

@@ -16,16 +16,19 @@ from torch.nn.functional import normalize
 from widemax.data import Sequences, Source, read_source
 from widemax.evaluation import RankingReport, evaluate_ranking
 from widemax.heads import ScorerHead, class_vectors_of
-from widemax.keys import Key
+from widemax.keys import Key, as_keys
 from widemax.models import Model
 from widemax.runs.building import build_model
 from widemax.runs.exporting import ExportFormat, export_format, export_run
-from widemax.runs.training import check_run, split_source, stored_config
+from widemax.runs.run_folder import check_run, stored_config, stored_vocabulary
+from widemax.runs.training import split_source
+from widemax.training.checkpoint_files import Checkpoint
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.tracking import read_metrics
 from widemax.validation import check_whole
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary import Vocabulary
+
+_ALWAYS_ALLOWED = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +66,40 @@ class Run:
         self.folder = Path(folder)
         self.description = check_run(self.folder)
         self.config = stored_config(self.folder)
-        self.vocabulary = Vocabulary.load(self.folder / "vocabulary.parquet")
-        store = CheckpointStore(self.folder)
-        checkpoint = (store.best() if best else None) or store.latest(skip_damaged=True)
-        if checkpoint is None:
-            raise ValueError(f"{self.folder} has no checkpoint yet: it has not been trained")
+        self.vocabulary = stored_vocabulary(self.folder)
+        checkpoint = self._checkpoint(best)
         self.step = checkpoint.step
-        self.model = self._empty_model()
-        self.model.load_state_dict(checkpoint.model_tensors())
-        self.model.eval()
+        self.model = self._load(checkpoint)
+
+    def _checkpoint(self, best: bool) -> Checkpoint:
+        store = CheckpointStore(self.folder)
+        # On one line, so that a damaged checkpoint is told of once.
+        found = (store.best(skip_damaged=True) if best else None) or store.latest(skip_damaged=True)
+        if found is None:
+            raise ValueError(f"{self.folder} has no checkpoint yet: it has not been trained")
+        return found
+
+    def _load(self, checkpoint: Checkpoint) -> Model:
+        tensors = checkpoint.model_tensors()
+        # Before anything is allocated: every model has a vector of each class at least once.
+        stored, needed = sum(map(Tensor.numel, tensors.values())), self._least_numbers()
+        if needed > max(stored, _ALWAYS_ALLOWED):
+            raise self._not_fitting(checkpoint, f"it has {stored:,} numbers of {needed:,} or more")
+        model = self._empty_model()
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise self._not_fitting(checkpoint, " ".join(str(error).split())) from error
+        return model.eval()
+
+    def _least_numbers(self) -> int:
+        return len(self.vocabulary) * self.config.dimension
+
+    def _not_fitting(self, checkpoint: Checkpoint, reason: str) -> ValueError:
+        return ValueError(
+            f"{checkpoint.folder / 'model.safetensors'} does not fit the config.toml and "
+            f"vocabulary.parquet of its run: {reason}"
+        )
 
     def _empty_model(self) -> Model:
         nothing = Sequences.from_lists([])
@@ -80,6 +108,8 @@ class Run:
         before = torch.get_rng_state()
         try:
             return build_model(self.config, source)
+        except ValueError as error:
+            raise ValueError(f"{self.folder / 'config.toml'}: {error}") from error
         finally:
             torch.set_rng_state(before)  # loading a run must not reseed the program around it
 
@@ -130,11 +160,13 @@ class Run:
         """Return the ids of keys; text from a command line may stand for whole numbers."""
         if not len(keys):
             return torch.empty(0, dtype=torch.int64)
-        values = pl.Series("keys", list(keys), strict=False)
+        given: Any = list(keys)
+        values = as_keys(given)
         if self.vocabulary.keys.dtype == pl.Int64 and values.dtype == pl.String:
-            if not values.str.contains(r"^-?\d{1,18}$").all():
+            plain = values.str.contains(r"^-?[0-9]{1,19}$").all()
+            values = values.cast(pl.Int64, strict=False)
+            if not plain or values.null_count():
                 raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
-            values = values.cast(pl.Int64)
         return self.vocabulary.encode(values)
 
     def _best(self, scores: Tensor, k: int) -> list[Neighbour]:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from widemax.data import Sequences, Source, Windows, read_source
 from widemax.evaluation import evaluate_ranking
-from widemax.files import atomic_write, read_text
+from widemax.files import remove_torn_files
 from widemax.models import Model
 from widemax.runs.building import build_model, build_optimizer, model_class
 from widemax.runs.config import Config
-from widemax.runs.toml import read_toml, to_toml
+from widemax.runs.run_folder import (
+    check_cold,
+    check_run,
+    check_same_source,
+    create_folder,
+    describe,
+    holds_run,
+    stored_config,
+)
 from widemax.runs.warm_start import WarmStart, as_vectors, warm_start
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at
+from widemax.training.steps import GradientSteps, Steps
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker
 from widemax.vectors import KeyedVectors
 
-FORMAT_VERSION = 1
 _HELD_OUT_SEED = 20_111
 
 
@@ -80,12 +85,10 @@ def _some(windows: Windows, config: Config) -> Windows:
     return Windows(windows.sequences, windows.before, windows.after, positions)
 
 
-def plan_of(config: Config, num_examples: int) -> Plan:
+def plan_of(config: Config, steps_per_epoch: int) -> Plan:
     """Return what of a configuration concerns the loop."""
-    per_epoch = math.ceil(num_examples / config.batch_size)
-    total = config.steps or config.epochs * per_epoch
+    total = config.steps or config.epochs * steps_per_epoch
     return Plan(
-        batch_size=config.batch_size,
         total_steps=total,
         learning_rate=learning_rate_at(
             config.schedule,  # type: ignore[arg-type]
@@ -93,13 +96,23 @@ def plan_of(config: Config, num_examples: int) -> Plan:
             total_steps=total,
             warmup_steps=config.warmup_steps,
         ),
-        seed=config.seed,
         time_budget=config.time_budget or math.inf,
-        clip_norm=config.clip_norm,
         validate_every=config.validate_every,
         patience=config.patience,
         checkpoint_every=config.checkpoint_every,
         metric=config.metric,
+    )
+
+
+def build_steps(config: Config, model: Model, examples: Windows) -> Steps:
+    """Return how a configuration trains its model."""
+    return GradientSteps(
+        model,
+        build_optimizer(config, model),
+        examples,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        clip_norm=config.clip_norm,
     )
 
 
@@ -136,15 +149,17 @@ def prepare(
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
 ) -> Training:
-    """Read the source, build the model, and open the folder; nothing is trained yet."""
+    """Read the source, build the model, and open the folder; nothing is trained yet.
+
+    From here on no other process writes to the folder, until the training has been run.
+    """
     folder = Path(folder)
     if resume:
         if vectors is not None:
             raise ValueError("vectors start a new run: a run that is resumed has its own")
         check_run(folder)
         config = stored_config(folder)
-    elif (folder / "run.json").exists():
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+    _check_free(folder, resume)
     if config.threads:
         torch.set_num_threads(config.threads)
     source = _read(source_path, config)
@@ -153,27 +168,32 @@ def prepare(
     if vectors is not None:
         warm = warm_start(model, source.vocabulary, as_vectors(vectors))
     split = split_source(config, source)
-    description = {"format": FORMAT_VERSION, **_describe(source_path, source)}
+    description = describe(source_path, source)
     if warm is not None:
         description["warm_start"] = {"found": warm.found}
-    if resume:
-        _check_same_source(folder, description)
-    else:
-        _create(folder, config, source, description)
     store = CheckpointStore(folder, keep_last=config.keep_last)
+    steps = build_steps(config, model, split.training)
     loop = Loop(
-        model,
-        build_optimizer(config, model),
-        split.training,
-        plan_of(config, len(split.training)),
+        steps,
+        plan_of(config, steps.per_epoch),
         store=store,
         validate=_validation(model, split.validation),
         on_step=on_step,
         on_validation=on_validation,
     )
-    if resume and not loop.resume():
-        _check_cold(folder)
-    loop.trackers = trackers = _trackers(folder, config, loop.progress.step)
+    if resume:
+        check_same_source(folder, description, source.vocabulary)
+    with ExitStack() as unlock_if_this_fails:
+        # Before anything is written: a run that another process trains must not lose a line.
+        unlock_if_this_fails.enter_context(store)
+        _check_free(folder, resume)
+        remove_torn_files(folder)
+        if not resume:
+            create_folder(folder, config, source.vocabulary, description)
+        elif not _resume(loop, folder):
+            check_cold(folder)
+        loop.trackers = trackers = _trackers(folder, config, loop.progress.step)
+        unlock_if_this_fails.pop_all()
     return Training(
         folder=folder,
         config=config,
@@ -184,6 +204,23 @@ def prepare(
         trackers=trackers,
         warm=warm,
     )
+
+
+def _check_free(folder: Path, resume: bool) -> None:
+    if not resume and holds_run(folder):
+        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+
+
+def _resume(loop: Loop, folder: Path) -> bool:
+    """Go back to the newest checkpoint; return whether there is one."""
+    try:
+        return loop.resume()
+    # What torch raises when names or shapes of tensors differ from those of its module.
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"the newest checkpoint of {folder} does not fit its config.toml: "
+            f"{' '.join(str(error).split())}"
+        ) from error
 
 
 def _read(path: str | Path, config: Config) -> Source:
@@ -209,75 +246,3 @@ def _trackers(folder: Path, config: Config, step: int) -> list[Tracker]:
     elif config.tracking == "mlflow":
         trackers.append(MLflow(folder.name))
     return trackers
-
-
-def _describe(path: str | Path, source: Source) -> dict[str, Any]:
-    """Return what tells this source from another: where it is, and what was read from it."""
-    digest = sha256()
-    for tensor in (source.sequences.values, source.sequences.offsets):
-        digest.update(_bytes(tensor))
-    return {
-        "source": str(Path(path).absolute()),
-        "kind": source.kind,
-        "classes": len(source.vocabulary),
-        "sequences": len(source.sequences),
-        "sha256": digest.hexdigest(),
-    }
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.contiguous().numpy().tobytes()
-
-
-def _create(folder: Path, config: Config, source: Source, description: Mapping[str, Any]) -> None:
-    """Make the folder; ``run.json`` comes last, so a folder with it is whole."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / "config.toml") as file:
-        file.write(to_toml(config).encode())
-    source.vocabulary.save(folder / "vocabulary.parquet")
-    with atomic_write(folder / "run.json") as file:
-        file.write((json.dumps(description, indent=1) + "\n").encode())
-
-
-def stored_config(folder: Path) -> Config:
-    """Return the configuration that a run was started with."""
-    values: dict[str, Any] = dict(read_toml(folder / "config.toml"))
-    return Config(**values)
-
-
-def check_run(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, if this is the folder of a run that we can read."""
-    path = folder / "run.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} is not the folder of a run: it has no run.json")
-    try:
-        description = json.loads(read_text(path))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    version = description.get("format") if isinstance(description, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"{path} is damaged: it names no format version")
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"{folder} has format version {version}, this widemax reads up to {FORMAT_VERSION}: "
-            "a newer widemax is needed"
-        )
-    return dict(description)
-
-
-def _check_same_source(folder: Path, description: Mapping[str, Any]) -> None:
-    before = check_run(folder)
-    if before.get("sha256") != description["sha256"]:
-        raise ValueError(
-            f"{description['source']} is not what {folder} was trained on: the content differs; "
-            "a run is resumed on the same data"
-        )
-
-
-def _check_cold(folder: Path) -> None:
-    """Raise if a run without a checkpoint began from vectors: they are not kept, so it cannot."""
-    if "warm_start" in check_run(folder):
-        raise ValueError(
-            f"{folder} began from vectors and was stopped before its first checkpoint: "
-            "train it again, with them, in another folder"
-        )

@@ -129,7 +129,11 @@ def open_checkpoint(folder: Path, step: int) -> Checkpoint:
     _check_file(path, records[_STATE])
     with _reading(path):
         text = path.read_bytes()
-    content = unflatten_state({}, parse_json(str(path), text))
+    given = parse_json(str(path), text)
+    try:
+        content = unflatten_state({}, given)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if set(content) != {"metric", "state"} or not isinstance(content["state"], dict):
         raise ValueError(f"{path} must hold a metric and a state, got {list(content)}")
     if not isinstance(content["metric"], float | None):

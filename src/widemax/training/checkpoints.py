@@ -97,9 +97,12 @@ class CheckpointStore:
         """
         return self._read(lambda steps: self._newest(steps, skip_damaged))
 
-    def best(self) -> Checkpoint | None:
-        """Return the checkpoint with the smallest metric, every file checked, or None."""
-        return self._read(self._best)
+    def best(self, *, skip_damaged: bool = False) -> Checkpoint | None:
+        """Return the checkpoint with the smallest metric, every file checked, or None.
+
+        With ``skip_damaged`` a damaged one gives a warning and the best of the others is returned.
+        """
+        return self._read(lambda steps: self._best(steps, skip_damaged))
 
     def load(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of ``step``, or the newest, every file checked."""
@@ -179,7 +182,7 @@ class CheckpointStore:
             yield
         except OSError as error:
             reason = error.strerror or str(error)
-            message = f"cannot {deed}: {reason}; what was saved before is intact in"
+            message = f"cannot {deed}: {reason}; what was saved before is intact"
             raise OSError(error.errno, message, str(self.folder)) from error
 
     def _overtaken(self, step: int) -> list[int]:
@@ -223,15 +226,29 @@ class CheckpointStore:
                 return self._at(steps, step)
             except DamagedCheckpointError as error:
                 # With none left, to begin again from nothing would be no fallback.
-                if not skip_damaged or step == steps[0]:
-                    raise
-                warnings.warn(f"skipped a damaged checkpoint: {error}", stacklevel=5)
+                self._skip(step, error, skip_damaged and step != steps[0])
         return None
 
-    def _best(self, steps: list[int]) -> Checkpoint | None:
-        for step in _smallest({step: self._open(step).metric for step in steps}):
-            return self._at(steps, step)
+    def _best(self, steps: list[int], skip_damaged: bool) -> Checkpoint | None:
+        metrics: dict[int, float | None] = {}
+        for step in steps:
+            try:
+                metrics[step] = self._open(step).metric
+            except DamagedCheckpointError as error:
+                self._skip(step, error, skip_damaged)
+        while best := _smallest(metrics):
+            try:
+                return self._at(steps, best[0])
+            except DamagedCheckpointError as error:
+                self._skip(best[0], error, skip_damaged)
+                del metrics[best[0]]
         return None
+
+    def _skip(self, step: int, error: DamagedCheckpointError, allowed: bool) -> None:
+        # One that is gone was no damaged one: a writer removed it, and all is read anew.
+        if not allowed or step not in self.steps():
+            raise error
+        warnings.warn(f"skipped a damaged checkpoint: {error}", stacklevel=6)
 
     def _at(self, steps: list[int], step: int) -> Checkpoint | None:
         if step not in steps:

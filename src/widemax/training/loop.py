@@ -9,25 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import FrameType
-from typing import Any, Protocol
 
-import torch
-from torch import Tensor, nn
-
-from widemax.optim import clip_grad_norm_
 from widemax.training.checkpoints import CheckpointStore
-from widemax.training.guard import check_finite
 from widemax.training.state_dicts import flatten_state, unflatten_state
+from widemax.training.steps import Steps
 from widemax.training.tracking import Tracker
-
-
-class Examples(Protocol):
-    """Examples that can be counted and taken in batches."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, rows: Tensor) -> Any:
-        """Return the examples of some rows."""
 
 
 class Interrupted(Exception):
@@ -53,12 +39,9 @@ class Interrupted(Exception):
 class Plan:
     """How a loop trains: what of a configuration concerns it."""
 
-    batch_size: int
     total_steps: int
     learning_rate: Callable[[int], float]
-    seed: int = 0
     time_budget: float = math.inf
-    clip_norm: float = 0.0
     validate_every: int = 0
     patience: int = 0
     checkpoint_every: int = 0
@@ -78,18 +61,16 @@ class Progress:
 
 
 class Loop:
-    """Trains a model on examples until steps, time or patience are spent.
+    """Takes steps until their number, time or patience is spent.
 
-    The rows of epoch e are a permutation seeded by (seed, e), so the step alone says which batch
-    comes next. Draws of samplers come from a generator of the loop's own, dropout from torch's;
-    both are part of every checkpoint. Validation runs between steps and draws nothing.
+    What a step does is the business of ``Steps``; its number and its state, saved with every
+    checkpoint, say all that the next one depends on. Validation runs between steps and draws
+    nothing.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        examples: Examples,
+        steps: Steps,
         plan: Plan,
         *,
         store: CheckpointStore,
@@ -98,15 +79,10 @@ class Loop:
         on_step: Callable[[Progress], None] = lambda progress: None,
         on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
     ) -> None:
-        if not len(examples):
-            raise ValueError("there are no examples to train on")
-        self.model, self.optimizer, self.examples, self.plan = model, optimizer, examples, plan
+        self.steps, self.model, self.plan = steps, steps.model, plan
         self.store, self.validate, self.trackers = store, validate, trackers
         self.on_step, self.on_validation = on_step, on_validation
         self.progress = Progress()
-        self.generator = torch.Generator().manual_seed(plan.seed)
-        self.steps_per_epoch = math.ceil(len(examples) / plan.batch_size)
-        self._order: tuple[int, Tensor] | None = None
         self._stop_signal = 0
 
     def run(self) -> Progress:
@@ -114,35 +90,15 @@ class Loop:
         started = time.perf_counter() - self.progress.seconds
         with self._listening():
             while not self.progress.finished:
-                self._train_step()
+                step = self.progress.step
+                self.steps.take(step, self.plan.learning_rate(step))
+                self.progress.step += 1
                 self.progress.seconds = time.perf_counter() - started
                 self._after_step()
                 if self._stop_signal and not self.progress.finished:
                     self.save()
                     raise Interrupted
         return self.progress
-
-    def _train_step(self) -> None:
-        step = self.progress.step
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.plan.learning_rate(step)
-        self.model.train()
-        self.optimizer.zero_grad()
-        losses = self.model(self.examples.batch(self._rows(step)), generator=self.generator)
-        losses.mean().backward()
-        check_finite(self.model, losses, step=step)
-        if self.plan.clip_norm:
-            clip_grad_norm_(self.model.parameters(), self.plan.clip_norm)
-        self.optimizer.step()
-        self.progress.step += 1
-
-    def _rows(self, step: int) -> Tensor:
-        epoch, place = divmod(step, self.steps_per_epoch)
-        if self._order is None or self._order[0] != epoch:
-            seeded = torch.Generator().manual_seed((self.plan.seed * 1_000_003 + epoch) % 2**63)
-            self._order = epoch, torch.randperm(len(self.examples), generator=seeded)
-        start = place * self.plan.batch_size
-        return self._order[1][start : start + self.plan.batch_size]
 
     def _after_step(self) -> None:
         progress, plan = self.progress, self.plan
@@ -156,11 +112,12 @@ class Loop:
         self.on_step(progress)
 
     def _due(self, every: int) -> bool:
-        return self.progress.step % (every or self.steps_per_epoch) == 0
+        return self.progress.step % (every or self.steps.per_epoch) == 0
 
     def _validate(self) -> None:
         assert self.validate is not None
         progress, plan = self.progress, self.plan
+        self.steps.publish()
         self.model.eval()
         metrics = dict(self.validate())
         # Kept as something to minimise: recall and its like are better when larger.
@@ -179,13 +136,8 @@ class Loop:
         """Save everything that the next step depends on."""
         if self.progress.step in self.store.steps():
             return
-        state = {
-            "progress": asdict(self.progress),
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-            "torch": torch.get_rng_state(),
-        }
-        tensors, rest = flatten_state(state)
+        self.steps.publish()
+        tensors, rest = flatten_state({"progress": asdict(self.progress), **self.steps.state()})
         progress = self.progress
         metric = progress.best if progress.best_step == progress.step else None
         self.store.save(progress.step, self.model.state_dict(), tensors, rest, metric=metric)
@@ -197,9 +149,7 @@ class Loop:
             return False
         self.model.load_state_dict(checkpoint.model_tensors())
         state = unflatten_state(checkpoint.state_tensors(), checkpoint.state)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["generator"])
-        torch.set_rng_state(state["torch"])
+        self.steps.load_state(state)
         self.progress = Progress(**state["progress"])
         return True
 

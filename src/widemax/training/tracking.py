@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from widemax.files import atomic_write, read_text
+from widemax.training.extras import import_extra
 
 
 class Tracker(Protocol):
@@ -72,7 +73,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
             break
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number:,}: not JSON ({error})") from error
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             raise ValueError(f"{path}, line {number:,}: no metrics of a step")
@@ -80,14 +81,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _extra(package: str, module: str) -> Any:
-    """Return a module that only some installations have."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ValueError(
-            f"tracking = {package!r} needs the package {package}: pip install 'widemax[{package}]'"
-        ) from error
+def _summary_writer_class() -> Any:
+    return import_extra("tensorboard", "torch.utils.tensorboard").SummaryWriter
 
 
 class TensorBoard:
@@ -109,7 +104,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._writer = _extra("tensorboard", "torch.utils.tensorboard").SummaryWriter(str(folder))
+        self._writer = _summary_writer_class()(str(folder))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one point to each curve."""
@@ -121,8 +116,21 @@ class TensorBoard:
         self._writer.close()
 
 
+@contextmanager
+def _refusal_named(mlflow: Any) -> Iterator[None]:
+    """Turn an error of MLflow into one that says which store it is about."""
+    try:
+        yield
+    except mlflow.MlflowException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"MLflow does not keep runs at {mlflow.get_tracking_uri()} "
+            f"(MLFLOW_TRACKING_URI says where): {reason}"
+        ) from error
+
+
 class MLflow:
-    """The metrics of a run for MLflow; needs the package ``mlflow``.
+    """The metrics of a run for MLflow; needs the package ``mlflow`` or ``mlflow-skinny``.
 
     Formula: none.
 
@@ -132,15 +140,17 @@ class MLflow:
 
     Reference: none.
 
-    Use when: runs are kept on a tracking server. Avoid when: ``metrics.jsonl`` is enough.
+    Use when: runs are kept on a tracking server (``MLFLOW_TRACKING_URI``). Avoid when:
+    ``metrics.jsonl`` is enough.
 
     >>> MLflow.__name__
     'MLflow'
     """
 
     def __init__(self, name: str) -> None:
-        self._mlflow = _extra("mlflow", "mlflow")
-        self._mlflow.start_run(run_name=name)
+        self._mlflow = import_extra("mlflow")
+        with _refusal_named(self._mlflow):
+            self._mlflow.start_run(run_name=name)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics; MLflow takes no ``@`` in a name."""
@@ -150,3 +160,13 @@ class MLflow:
     def close(self) -> None:
         """End the run."""
         self._mlflow.end_run()
+
+
+def check_tracking(name: str) -> None:
+    """Raise if a tracker cannot be used: before the data are read and a folder is made."""
+    if name == "tensorboard":
+        _summary_writer_class()
+    elif name == "mlflow":
+        mlflow = import_extra("mlflow")
+        with _refusal_named(mlflow):
+            mlflow.MlflowClient().search_experiments(max_results=1)

@@ -1,0 +1,66 @@
+"""Settings that a configuration makes no use of: what each one needs, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from widemax.runs.config import NOT_DRAWN, Config
+from widemax.runs.settings import Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What another setting must be, or with ``negated`` must not be, for one to have an effect."""
+
+    setting: str
+    values: tuple[Value, ...]
+    negated: bool = False
+
+    def is_met(self, config: Config) -> bool:
+        """Return whether a configuration meets the need."""
+        return (getattr(config, self.setting) in self.values) != self.negated
+
+    @property
+    def words(self) -> str:
+        """The need in words."""
+        values = " or ".join(map(str, self.values))
+        return f"{self.setting} {'other than ' if self.negated else '= '}{values}"
+
+
+_SAMPLES = Need(setting="head", values=("sampled", "importance"))
+_VALIDATES = Need(setting="validation_size", values=(0,), negated=True)
+
+NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
+    {
+        "sampler": (_SAMPLES,),
+        "objective": (Need(setting="head", values=("sampled",)),),
+        "num_samples": (
+            _SAMPLES,
+            Need(setting="sampler", values=NOT_DRAWN, negated=True),
+        ),
+        "distortion": (_SAMPLES, Need(setting="sampler", values=("unigram",))),
+        "epochs": (Need(setting="steps", values=(0,)),),
+        "window": (Need(setting="model", values=("next-item",), negated=True),),
+        "validate_every": (_VALIDATES,),
+        "metric": (_VALIDATES,),
+        "patience": (_VALIDATES,),
+    }
+)
+"""What each setting needs to have an effect; one that is not here always has one."""
+
+
+def unused_because(config: Config, name: str) -> str:
+    """Return why a setting has no effect in a configuration; empty if it has one.
+
+    >>> unused_because(Config(head="full"), "num_samples")
+    "has no effect with head = 'full': it needs head = sampled or importance"
+    >>> unused_because(Config(), "num_samples")
+    ''
+    """
+    for need in NEEDS.get(name, ()):
+        if not need.is_met(config):
+            value = getattr(config, need.setting)
+            return f"has no effect with {need.setting} = {value!r}: it needs {need.words}"
+    return ""
