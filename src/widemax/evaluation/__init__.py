@@ -1,5 +1,31 @@
-"""Evaluation: exact metrics over the whole catalogue."""
+"""Evaluation: exact metrics over the whole catalogue, of words and of language models."""
 
+from widemax.evaluation.analogy import (
+    AnalogyMethod,
+    AnalogyReport,
+    AnalogySection,
+    evaluate_analogies,
+)
+from widemax.evaluation.perplexity import (
+    PerplexityReport,
+    evaluate_perplexity,
+    mixed_perplexity,
+    target_log_probs,
+)
 from widemax.evaluation.ranking import RankingReport, evaluate_ranking
+from widemax.evaluation.similarity import SimilarityReport, evaluate_similarity
 
-__all__ = ["RankingReport", "evaluate_ranking"]
+__all__ = [
+    "AnalogyMethod",
+    "AnalogyReport",
+    "AnalogySection",
+    "PerplexityReport",
+    "RankingReport",
+    "SimilarityReport",
+    "evaluate_analogies",
+    "evaluate_perplexity",
+    "evaluate_ranking",
+    "evaluate_similarity",
+    "mixed_perplexity",
+    "target_log_probs",
+]
