@@ -5,10 +5,12 @@ from functools import partial
 import torch
 
 from tests.head_cases import DIMENSION, NUM_CLASSES, OBJECTIVES, STOPS_GRADIENTS
+from widemax.data import Sequences
 from widemax.heads import FullHead, SampledHead
 from widemax.heads.importance import ImportanceHead
 from widemax.heads.normalised import InfrequentHead, SelfNormalisedHead
-from widemax.sampling import UniformSampler
+from widemax.ngrams import NGramModel
+from widemax.sampling import KneserNeySampler, UniformSampler
 from widemax.sampling.hard import HardNegativeSampler
 from widemax.sampling.ngram import NGramSampler
 from widemax.scoring import TableScorer
@@ -29,6 +31,15 @@ def ngram():
     return sampler
 
 
+def kneser_ney():
+    """The same with a smoothed model."""
+    text = corpus()
+    sequences = Sequences(text, torch.tensor([0, len(text)]))
+    sampler = KneserNeySampler(NGramModel.modified_kneser_ney(sequences, NUM_CLASSES, order=3))
+    sampler.set_context(text[None, :2])
+    return sampler
+
+
 def spelled(**options):
     spellings = [f"class {index}" for index in range(NUM_CLASSES)]
     sizes = {"char_dimension": 3, "widths": (1, 2, 3), "filters": 4, "correction_dimension": 2}
@@ -42,6 +53,7 @@ SCORERS = {
 }
 
 SAMPLERS = {
+    "kneser-ney": lambda: (kneser_ney(), 12),
     "n-gram": lambda: (ngram(), 12),
     "n-gram, no context": lambda: (NGramSampler.from_corpus(corpus(), NUM_CLASSES, order=2), 12),
 }

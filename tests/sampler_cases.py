@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from widemax.data import Sequences
+from widemax.ngrams import NGramModel
 from widemax.sampling import (
     AllClassesSampler,
     InBatchSampler,
@@ -20,6 +22,7 @@ from widemax.sampling import (
     UniformSampler,
     UnigramSampler,
 )
+from widemax.sampling.kneser_ney import KneserNeySampler
 
 NUM_CLASSES = 300
 COUNTS = [1000 // (1 + (7 * y) % NUM_CLASSES) for y in range(NUM_CLASSES)]
@@ -55,6 +58,15 @@ def selected_partition() -> PartitionSampler:
     parts = [torch.arange(0, NUM_CLASSES, 2), torch.arange(5, 255)]
     sampler = PartitionSampler(NUM_CLASSES, parts)
     sampler.select(1)
+    return sampler
+
+
+def kneser_ney() -> KneserNeySampler:
+    """After a context that was seen often, in a text drawn by frequency."""
+    text = frequency().draw((20_000,), generator=torch.Generator().manual_seed(0))
+    sentences = Sequences(text, torch.arange(0, 20_001, 20))
+    sampler = KneserNeySampler(NGramModel.modified_kneser_ney(sentences, NUM_CLASSES, order=3))
+    sampler.set_context(text.mode().values.expand(1, 2))
     return sampler
 
 
@@ -114,5 +126,6 @@ SAMPLER_CASES: dict[str, SamplerCase] = {
         ),
     ),
     "partition": SamplerCase(selected_partition),
+    "kneser-ney": SamplerCase(kneser_ney),
     "all classes": SamplerCase(lambda: AllClassesSampler(NUM_CLASSES)),
 }

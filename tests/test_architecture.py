@@ -20,6 +20,7 @@ ROOMS = [
     "vectors",
     "candidates",
     "data",
+    "ngrams",
     "sampling",
     "objectives",
     "scoring",

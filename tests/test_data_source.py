@@ -65,3 +65,17 @@ def test_bad_kind_and_columns_of_text(tmp_path):
         read_source(path, kind="json")
     with pytest.raises(ValueError, match="holds text, which has no column 'user'"):
         read_source(path, user_column="user")
+
+
+def test_what_only_text_has(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("Good morning!\nGood night.\n")
+    source = read_source(path, tokens=r"\w+", end="<eos>", cache=True)
+    assert source.vocabulary.keys.to_list() == ["Good", "<eos>", "morning", "night"]
+    assert len(list(tmp_path.iterdir())) == 2
+    again = read_source(path, tokens=r"\w+", end="<eos>", cache=True)
+    assert again.sequences.values.tolist() == source.sequences.values.tolist()
+    path.write_text("user,item\n1,2\n")
+    for option in ({"tokens": r"\w+"}, {"end": "<eos>"}):
+        with pytest.raises(ValueError, match=r'is for text, .* which is csv: kind="text" reads it'):
+            read_source(path, **option)

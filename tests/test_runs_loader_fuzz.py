@@ -160,8 +160,9 @@ def other_vocabulary(draw, whole):
     key = draw(st.sampled_from([KEYS, list(range(12)), [None, *KEYS], [1.5] * 20, ["i0"] * 20]))
     count = draw(st.sampled_from([[1], [-1], [None], [0.5], ["1"], [2**60], [{"a": 1}]]))
     table = pl.DataFrame({"key": key[:size], "count": count * len(key[:size])})
-    version, unknown = draw(st.sampled_from([("1", "null"), ("1", "[" * 10**5), ("1", '"i3"'),
-                                             ("2", "null"), ("x", "null"), ("1", "{}")]))  # fmt: skip
+    nested = "[" * 10**5
+    marks = [("1", "null"), ("1", nested), ("1", '"i3"'), ("2", "null"), ("x", "null"), ("1", "{}")]
+    version, unknown = draw(st.sampled_from(marks))
     fields = {"widemax.vocabulary.version": version, "widemax.vocabulary.unknown": unknown}
     file = io.BytesIO()
     table.write_parquet(file, metadata=fields)

@@ -19,7 +19,7 @@ from widemax.heads import (
     SparsemaxHead,
     TopKSoftmaxHead,
 )
-from widemax.models import CBOW, Model, NextItem
+from widemax.models import CBOW, Model, NextItem, SkipGram
 from widemax.objectives import (
     corrected_log_q,
     full_logistic,
@@ -37,6 +37,7 @@ from widemax.sampling import (
     BatchHardNegativeSampler,
     HardNegativeSampler,
     InBatchSampler,
+    KneserNeySampler,
     LearnedUnigramSampler,
     LogUniformSampler,
     MixtureSampler,
@@ -54,6 +55,7 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
     "batch-hard-negatives": BatchHardNegativeSampler,
     "hard-negatives": HardNegativeSampler,
     "in-batch": InBatchSampler,
+    "kneser-ney": KneserNeySampler,
     "learned-unigram": LearnedUnigramSampler,
     "log-uniform": LogUniformSampler,
     "mixture": MixtureSampler,
@@ -99,4 +101,5 @@ HEADS: Mapping[str, type[Head]] = {
 MODELS: Mapping[str, type[Model]] = {
     "cbow": CBOW,
     "next-item": NextItem,
+    "skip-gram": SkipGram,
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.data.sequences import Sequences, offsets_of
+from widemax.kernels import words as kernel
 from widemax.keys import Key
-from widemax.validation import ABSENT, check_whole
+from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
 
 MAX_LENGTH = 2**40
@@ -56,6 +59,88 @@ def _copied(keys: pl.Series) -> pl.Series:
     return keys + "" if keys.dtype == pl.String else keys
 
 
+class WordEncoder:
+    """Gives each word of a text a code, 0 for the first one seen, over as many blocks as it takes.
+
+    Formula: see ``number_words``, the kernel that does it.
+
+    Shapes: ``keys`` holds one word for each code.
+
+    Cost: O(bytes), about 60 MB a second on one core; memory for the different words alone.
+
+    Reference: none.
+
+    Use when: words stand between white space; it is several times as fast as ``Encoder``. Avoid
+    when: they are found by a regular expression.
+
+    >>> encoder = WordEncoder(longest=100)
+    >>> codes, lengths, unfinished = encoder.encode(b"tea rum\\ntea ")
+    >>> codes.tolist(), lengths.tolist(), unfinished
+    ([0, 1, 0], [2], 1)
+    >>> encoder.encode(b"gin rum ")[0].tolist(), encoder.keys.to_list()
+    ([2, 1], ['tea', 'rum', 'gin'])
+    """
+
+    def __init__(self, *, longest: int) -> None:
+        self._longest = longest
+        self._bits = 16
+        self._slots = kernel.empty_slots(self._bits)
+        self._ends = np.zeros(2**15, np.int64)
+        self._letters = np.empty(2**18, np.uint8)
+        self._num_keys = self._num_letters = 0
+
+    @property
+    def keys(self) -> pl.Series:
+        """The words in the order of their codes."""
+        text = self._letters[: self._num_letters].tobytes().decode().removesuffix("\n")
+        words = pl.Series("key", [text]).str.split("\n").explode()
+        return words.head(self._num_keys)  # no text is split into one empty word
+
+    def encode(self, block: bytes) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
+        """Return codes, lengths of the lines that end in ``block``, and the words since the last.
+
+        The block is UTF-8 without NUL bytes that ends between two words. A word that is too long
+        is a LineError that says in which line of the block it stands.
+        """
+        data = np.frombuffer(block, np.uint8)
+        codes = np.empty(len(data) // 2 + 1, np.int32)
+        lengths = np.empty(block.count(b"\n"), np.int64)
+        progress = np.zeros(6, np.int64)
+        progress[kernel.KEYS], progress[kernel.LETTERS] = self._num_keys, self._num_letters
+        while True:
+            kernel.number_words(
+                data, self._longest, self._slots, self._ends, self._letters,
+                codes, lengths, progress,
+            )  # fmt: skip
+            place, words, lines, unfinished, self._num_keys, self._num_letters = progress.tolist()
+            if place == len(data):
+                return codes[:words].copy(), lengths, unfinished
+            if not self._grown():
+                raise LineError(f"a word of more than {self._longest:,} bytes", lines)
+
+    def _grown(self) -> bool:
+        """Make room for one more word of any length; whether there was too little."""
+        too_few_ends = self._num_keys + 1 >= len(self._ends)
+        too_few_letters = self._num_letters + self._longest >= len(self._letters)
+        if too_few_ends:
+            if 2 * len(self._ends) > kernel.MAX_KEYS:
+                raise ValueError(f"there are more than {len(self._ends):,} different words")
+            self._ends = np.concatenate([self._ends, np.zeros_like(self._ends)])
+            self._bits += 1
+            self._slots = kernel.moved_slots(self._slots, self._bits)
+        if too_few_letters:
+            self._letters = np.concatenate([self._letters, np.empty_like(self._letters)])
+        return too_few_ends or too_few_letters
+
+
+class LineError(ValueError):
+    """What is wrong with a line of a block, counted from 0."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
 def to_classes(
     codes: Tensor,
     keys: pl.Series,
@@ -92,25 +177,33 @@ def to_classes(
     vocabulary = Vocabulary.from_counts(
         keys, counts, min_count=min_count, max_size=max_size, unknown=unknown
     )
-    values = vocabulary.encode(keys, missing="mark")[codes]
-    values, lengths, long_enough = _without_gaps(values, lengths, min_length)
-    if not len(lengths):
+    class_of = vocabulary.encode(keys, missing="mark")
+    values, kept = without_gaps(codes, lengths, class_of, min_length)
+    left = kept >= 0
+    if not bool(left.any()):
         raise ValueError(f"min_length = {min_length:,} leaves no sequence")
-    counts = torch.bincount(values, minlength=len(vocabulary))
-    if not torch.equal(counts, vocabulary.counts):
-        old_keys = vocabulary.keys
-        vocabulary = Vocabulary.from_counts(old_keys, counts, min_count=1, unknown=unknown)
-        values = vocabulary.encode(old_keys, missing="mark")[values]
-    kept = None if names is None else names.filter(pl.Series(long_enough.numpy()))
-    return Sequences(values, offsets_of(lengths), kept), vocabulary
+    if len(values) < len(codes):
+        counts = torch.bincount(values, minlength=len(vocabulary))
+        vocabulary, values = _counted_anew(vocabulary, counts, values)
+    kept_names = None if names is None else names.filter(pl.Series(left.numpy()))
+    return Sequences(values, offsets_of(kept[left]), kept_names), vocabulary
 
 
-def _without_gaps(
-    values: Tensor, lengths: Tensor, min_length: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Take out the values -1, then the short sequences; say which of them are left."""
-    sequence_of = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-    there = values != ABSENT
-    lengths = torch.bincount(sequence_of[there], minlength=len(lengths))
-    long_enough = lengths >= min_length
-    return values[there & long_enough[sequence_of]], lengths[long_enough], long_enough
+def _counted_anew(
+    vocabulary: Vocabulary, counts: Tensor, values: Tensor
+) -> tuple[Vocabulary, Tensor]:
+    """Return the vocabulary with these counts, in their order, and the values that fit it."""
+    if torch.equal(counts, vocabulary.counts):
+        return vocabulary, values
+    keys, unknown = vocabulary.keys, vocabulary.unknown
+    counted = Vocabulary.from_counts(keys, counts, min_count=1, unknown=unknown)
+    return counted, counted.encode(keys, missing="mark")[values]
+
+
+def without_gaps(
+    codes: Tensor, lengths: Tensor, class_of: Tensor, min_length: int
+) -> tuple[Tensor, Tensor]:
+    """Return the classes of the codes, and what is left of each length: see ``keep_classes``."""
+    arrays = (codes.int().numpy(), lengths.numpy(), class_of.numpy())
+    values, kept = kernel.keep_classes(*arrays, min_length)
+    return torch.from_numpy(values), torch.from_numpy(kept)

@@ -11,7 +11,7 @@ from widemax.data.interactions import Columns, read_interactions
 from widemax.data.sequences import Sequences
 from widemax.data.tables import PARQUET_MAGIC, TableKind, is_atomic, is_regular
 from widemax.data.text import read_corpus
-from widemax.keys import Key
+from widemax.keys import Key, show
 from widemax.vocabulary import Vocabulary
 
 SourceKind: TypeAlias = Literal["text"] | TableKind
@@ -108,6 +108,9 @@ def read_source(
     max_size: int | None = None,
     unknown: Key | None = None,
     min_length: int = 1,
+    tokens: str | None = None,
+    end: str | None = None,
+    cache: bool = False,
 ) -> Source:
     """Read text or a log of interactions, whichever it is, as sequences of classes.
 
@@ -123,7 +126,9 @@ def read_source(
 
     Use when: a file, a folder of files of one kind or a pattern is all there is to say; ``kind``
     overrides what ``recognise`` finds. The columns are for logs only, and guessed from the usual
-    names where they are not given. Avoid when: the records are in memory already.
+    names where they are not given; ``tokens`` and ``end`` are for text only, see ``read_corpus``.
+    ``cache`` keeps what was read of a text beside it; a log is read anew each time. Avoid when: the
+    records are in memory already.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "file"
@@ -138,6 +143,12 @@ def read_source(
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     named = user_column or item_column or time_column
     if kind != "text":
+        for name, value in (("tokens", tokens), ("end", end)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} is for text, got {show(value)} for {path}, which is {kind}: "
+                    'kind="text" reads it as sentences'
+                )
         sequences, vocabulary, columns = read_interactions(
             path,
             kind,
@@ -155,8 +166,9 @@ def read_source(
             f"{path} holds text, which has no column {named!r}: name its format with kind"
         )
     sequences, vocabulary = read_corpus(
-        path, min_count=min_count, max_size=max_size, unknown=unknown, min_length=min_length
-    )
+        path, min_count=min_count, max_size=max_size, unknown=unknown, min_length=min_length,
+        tokens=tokens, end=end, cache=cache,
+    )  # fmt: skip
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
 
 

@@ -121,7 +121,7 @@ def evaluate_analogies(
     method: AnalogyMethod = "add",
     case_insensitive: bool = True,
 ) -> AnalogyReport:
-    """Ask for the fourth word of each question: a is to b as c is to what?
+    """Ask for the fourth word of each question, what c is to as a is to b.
 
     Formula: "add" (3CosAdd): argmax over x of cos(x, b) − cos(x, a) + cos(x, c); "multiply"
     (3CosMul): argmax of c(x, b)·c(x, c) / (c(x, a) + 10⁻⁶) with c = (1 + cos)/2. x is one of the

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from widemax.kernels.exponential import exp
 from widemax.kernels.threads import num_blocks
 
 _f = np.float32
@@ -22,25 +23,6 @@ _LARGEST = _REORDER | {"nnan"}
 
 Matrix = NDArray[np.float32]
 Vector = NDArray[np.float32]
-
-
-@njit(inline="always")
-def _exp(x: np.float32) -> np.float32:
-    # 2^n · e^r with |r| ≤ log(2)/2 and e^r by a polynomial (Cephes): unlike a call of expf, the
-    # loop around it is vectorised. The error is below 2e-7 of the result.
-    n = np.floor(x * _f(1.44269504088896341) + _f(0.5))
-    r = x - n * _f(0.693359375)
-    r = r + n * _f(2.12194440e-4)
-    p = _f(1.9875691500e-4)
-    p = p * r + _f(1.3981999507e-3)
-    p = p * r + _f(8.3334519073e-3)
-    p = p * r + _f(4.1665795894e-2)
-    p = p * r + _f(1.6666665459e-1)
-    p = p * r + _f(5.0000001201e-1)
-    p = p * r * r + r + _f(1.0)
-    bits = (np.int32(n) + np.int32(127)) << np.int32(23)
-    power: np.float32 = p * np.int32(bits).view(np.float32)
-    return power
 
 
 @njit(cache=True, nogil=True)
@@ -93,7 +75,7 @@ def _raise(
     for s in range(len(row)):
         below = ((row[s] - highest) * sharpness - log_count[s]) - shift
         # A comparison with NaN is false: it goes through to the total.
-        power = _exp(_LOWEST if below < _LOWEST else below)
+        power = exp(_LOWEST if below < _LOWEST else below)
         power = _f(0) if below < _LOWEST else power
         row[s] = power
         total += power

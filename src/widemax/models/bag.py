@@ -1,4 +1,4 @@
-"""Models whose hidden state is the mean of input vectors: the next item, and CBOW."""
+"""Models whose hidden state is the mean of input vectors."""
 
 from __future__ import annotations
 
@@ -66,33 +66,3 @@ class NextItem(BagModel):
     ) -> Windows:
         """Return each item with those before it; the first of a sequence has none and is left."""
         return Windows(sequences, before=max_history, positions=positions, require_context=True)
-
-
-class CBOW(BagModel):
-    """A word from the mean of the words around it.
-
-    Formula: target = word p of a sentence; context = the ``window`` words on each side.
-
-    Shapes: as ``Model``.
-
-    Cost: as ``BagModel``.
-
-    Reference: Mikolov et al. 2013.
-
-    Use when: vectors of words are wanted. Avoid when: text is to be generated (it sees the future).
-
-    >>> import torch
-    >>> import widemax as wm
-    >>> windows = CBOW.windows(wm.Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
-    >>> windows.batch(torch.tensor([1])).context.tolist()
-    [[4, 2]]
-    """
-
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each word with its neighbours; a sentence of one word has none and is left."""
-        return Windows(
-            sequences, before=window, after=window, positions=positions, require_context=True
-        )

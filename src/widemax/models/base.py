@@ -43,6 +43,10 @@ class Model(nn.Module, ABC):
     def encode(self, context: Tensor) -> Tensor:
         """Return the hidden states [B, D] of contexts [B, H]."""
 
+    def key_vectors(self) -> Tensor | None:
+        """Return the vectors that stand for the classes, [V, D]; None: those of the head."""
+        return None
+
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""
         losses: Tensor = self.head(self.encode(batch.context), batch.targets, generator=generator)

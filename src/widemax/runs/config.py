@@ -31,6 +31,7 @@ EXACT_OBJECTIVES = ("full-logistic", "full-softmax")
 NOT_BY_NAME = (
     "batch-hard-negatives",
     "hard-negatives",
+    "kneser-ney",
     "mixture",
     "n-gram",
     "partition",

@@ -5,6 +5,7 @@ from widemax.sampling.base import DrawnSampler, Sampler
 from widemax.sampling.batch_hard import BatchHardNegativeSampler
 from widemax.sampling.hard import HardNegativeSampler
 from widemax.sampling.in_batch import Frequency, InBatchSampler
+from widemax.sampling.kneser_ney import KneserNeySampler
 from widemax.sampling.learned_unigram import LearnedUnigramSampler
 from widemax.sampling.log_uniform import LogUniformSampler
 from widemax.sampling.mixture import MixtureSampler
@@ -22,6 +23,7 @@ __all__ = [
     "Frequency",
     "HardNegativeSampler",
     "InBatchSampler",
+    "KneserNeySampler",
     "LearnedUnigramSampler",
     "LogUniformSampler",
     "MixtureSampler",

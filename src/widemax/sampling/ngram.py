@@ -8,9 +8,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS, count_ngrams
 from widemax.sampling.base import DrawnSampler
 from widemax.validation import (
     ABSENT,
@@ -21,9 +21,6 @@ from widemax.validation import (
     check_tensor,
     check_whole,
 )
-
-_MOST_KEYS = 2**62
-_MAX_ORDER = 16
 
 
 class NGramSampler(DrawnSampler):
@@ -100,12 +97,12 @@ class NGramSampler(DrawnSampler):
     ) -> Self:
         """Count the n-grams of a 1-D corpus; −1 ends a text, and no n-gram crosses it."""
         num_classes = check_num_classes(num_classes)
-        order = check_whole("order", order, 1, _MAX_ORDER)
+        order = check_whole("order", order, 1, MAX_ORDER)
         if check_tensor("ids", ids).dim() != 1 or not bool((ids != ABSENT).any()):
             raise ValueError(f"ids must be 1-D with at least one id, got shape {list(ids.shape)}")
-        if len(ids) * num_classes > _MOST_KEYS:
+        if len(ids) * num_classes > MOST_KEYS:
             raise ValueError(
-                f"ids must number at most {_MOST_KEYS // num_classes:,} for "
+                f"ids must number at most {MOST_KEYS // num_classes:,} for "
                 f"{num_classes:,} classes, got {len(ids):,}"
             )
         corpus = check_ids("ids", ids, num_classes, absent=True).cpu().numpy()
@@ -116,12 +113,7 @@ class NGramSampler(DrawnSampler):
         """Say what came before each row of the next batch: [B, order − 1], or [1, …] for all."""
         if context is None:
             context = torch.full((1, self.order - 1), ABSENT)
-        if check_tensor("context", context).dim() != 2 or context.shape[1] != self.order - 1:
-            raise ValueError(
-                f"context must have shape [B, {self.order - 1}] (order − 1), got "
-                f"{list(context.shape)}"
-            )
-        context = check_ids("context", context, self.num_classes, absent=True)
+        context = check_context(context, self.num_classes, self.order)
         context = context.to(self._keys.device)
         found = [self._find(context[:, self.order - n :], n) for n in range(1, self.order + 1)]
         self._contexts = torch.stack([place.context for place in found], dim=1)
@@ -136,7 +128,7 @@ class NGramSampler(DrawnSampler):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return independent draws, int64; their first dimension is that of the context."""
-        rows = self._check_rows(shape)
+        rows = context_rows(len(self._sizes), shape)
         size = (rows, math.prod(shape) // max(rows, 1))
         uniform = torch.rand(
             (2, *size), dtype=torch.float64, device=self._keys.device, generator=generator
@@ -214,7 +206,7 @@ class NGramSampler(DrawnSampler):
 
     def _weighted(self, ids: Tensor) -> Tensor:
         """Return share · p of each component for ids, [R, n, order + 1]."""
-        rows = self._check_rows(tuple(ids.shape))
+        rows = context_rows(len(self._sizes), tuple(ids.shape))
         ids = ids.reshape(rows, math.prod(ids.shape) // max(rows, 1))
         parts = [
             torch.full(ids.shape, 1 / self.num_classes, dtype=torch.float64, device=ids.device)
@@ -226,15 +218,6 @@ class NGramSampler(DrawnSampler):
             parts.append(count / self._sizes[:, index, None].clamp(min=1).double())
         return torch.stack(parts, dim=-1) * self._shares().unsqueeze(1)
 
-    def _check_rows(self, shape: tuple[int, ...]) -> int:
-        rows = len(self._sizes)
-        if rows == 1 or shape[:1] == (rows,):
-            return rows
-        raise ValueError(
-            f"context has {rows:,} rows, but the batch has shape {list(shape)}: call set_context "
-            "with one row for each example that is not ignored"
-        )
-
 
 class _Place(NamedTuple):
     """The number of a context, and its first entry and number of entries in the keys; each [B]."""
@@ -244,25 +227,23 @@ class _Place(NamedTuple):
     size: Tensor
 
 
-def count_ngrams(
-    corpus: NDArray[np.int64], num_classes: int, order: int
-) -> list[NDArray[np.int64]]:
-    """Return for each n up to ``order`` the sorted keys of all n-grams, repeats included.
+def check_context(context: Tensor, num_classes: int, order: int) -> Tensor:
+    """Return ``context`` as int64 [B, order − 1] if each id names a class or is −1."""
+    if check_tensor("context", context).dim() != 2 or context.shape[1] != order - 1:
+        raise ValueError(
+            f"context must have shape [B, {order - 1}] (order − 1), got {list(context.shape)}"
+        )
+    return check_ids("context", context, num_classes, absent=True)
 
-    The key of an n-gram is g · num_classes + (its last id); g is the place of its first n − 1 ids
-    in the table before, which numbers them without a table of contexts.
-    """
-    tables = []
-    gram = np.zeros(len(corpus) + 1, dtype=np.int64)
-    for _ in range(order):
-        # gram[i]: the number of the (n − 1)-gram that ends before position i.
-        key = gram[: len(corpus)] * num_classes + corpus
-        valid = (gram[: len(corpus)] >= 0) & (corpus >= 0)
-        table = np.sort(key[valid])
-        tables.append(table)
-        gram = np.full(len(corpus) + 1, ABSENT, dtype=np.int64)
-        gram[1:][valid] = np.searchsorted(table, key[valid])
-    return tables
+
+def context_rows(rows: int, shape: tuple[int, ...]) -> int:
+    """Return ``rows``, the number of contexts, if a batch of this shape can have as many."""
+    if rows == 1 or shape[:1] == (rows,):
+        return rows
+    raise ValueError(
+        f"context has {rows:,} rows, but the batch has shape {list(shape)}: call set_context "
+        "with one row for each example that is not ignored"
+    )
 
 
 def _check_weights(weights: Sequence[float] | None, order: int) -> list[float]:

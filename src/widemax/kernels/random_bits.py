@@ -1,0 +1,26 @@
+"""Random bits inside a kernel: a state of one number, so that a seed says everything."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_u = np.uint64
+
+
+@njit(inline="always")
+def next_random(state: NDArray[np.uint64]) -> np.uint64:
+    """Return the next 64 bits of SplitMix64 (Steele, Lea & Flood 2014)."""
+    state[0] += _u(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> _u(30))) * _u(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> _u(27))) * _u(0x94D049BB133111EB)
+    bits: np.uint64 = z ^ (z >> _u(31))
+    return bits
+
+
+@njit(inline="always")
+def below(bits: np.uint64, limit: int) -> np.int64:
+    """Return a whole number below ``limit`` < 2^32 from the upper half of 64 random bits."""
+    return np.int64(((bits >> _u(32)) * _u(limit)) >> _u(32))

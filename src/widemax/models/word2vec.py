@@ -1,0 +1,214 @@
+"""CBOW and skip-gram: vectors of words from the words around them."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from widemax.data import Sequences, WindowBatch, Windows
+from widemax.encoders import BagEncoder
+from widemax.heads import Head, HierarchicalHead, SampledHead, Tree
+from widemax.models.bag import BagModel
+from widemax.objectives import negative_sampling
+from widemax.sampling import UnigramSampler
+from widemax.scoring import TableScorer
+from widemax.validation import check_fraction, check_tensor
+
+
+class WordModel(BagModel):
+    """What CBOW and skip-gram share: windows of random reach, and fewer of the frequent words.
+
+    Formula: of the ``window`` places on each side, those up to reach count, reach uniform in
+    1 … window and drawn anew for each example; a word w is left out with probability 1 − keep(w),
+    as target and as neighbour. Both only while training.
+
+    Shapes: as ``Model``; ``keep`` [V].
+
+    Cost: as ``BagModel``.
+
+    Reference: Mikolov et al. 2013.
+
+    Use when: writing another model of words. Avoid when: order matters.
+
+    >>> import widemax as wm
+    >>> issubclass(wm.SkipGram, WordModel)
+    True
+    """
+
+    keep: Tensor
+
+    def __init__(self, encoder: BagEncoder, head: Head, *, keep: Tensor | None = None) -> None:
+        super().__init__(encoder, head)
+        if keep is None:
+            keep = torch.ones(encoder.num_classes)
+        elif check_tensor("keep", keep).shape != (encoder.num_classes,):
+            raise ValueError(
+                f"keep must have one number a class, {encoder.num_classes:,}, "
+                f"got {list(keep.shape)}"
+            )
+        # Known from the counts whenever the model is built: not part of what it learnt.
+        self.register_buffer("keep", keep.float(), persistent=False)
+
+    @classmethod
+    def with_negatives(
+        cls,
+        counts: Tensor,
+        *,
+        dimension: int = 100,
+        negatives: int = 5,
+        subsample: float = 1e-4,
+        distortion: float = 0.75,
+    ) -> Self:
+        """Return an untrained model with negative sampling, by word2vec's defaults."""
+        scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
+        sampler = UnigramSampler(len(counts), counts, distortion=distortion)
+        head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+        return cls._small(head, counts, dimension, subsample)
+
+    @classmethod
+    def with_tree(cls, counts: Tensor, *, dimension: int = 100, subsample: float = 1e-4) -> Self:
+        """Return an untrained model with hierarchical softmax on a Huffman tree."""
+        head = HierarchicalHead(dimension, Tree.huffman(counts), sparse=True)
+        return cls._small(head, counts, dimension, subsample)
+
+    @classmethod
+    def _small(cls, head: Head, counts: Tensor, dimension: int, subsample: float) -> Self:
+        model = cls(
+            BagEncoder(len(counts), dimension), head, keep=keep_probability(counts, subsample)
+        )
+        start_small(model)
+        return model
+
+    @staticmethod
+    def windows(
+        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
+    ) -> Windows:
+        """Return each word with its neighbours; a sentence of one word has none and is left."""
+        return Windows(
+            sequences, before=window, after=window, positions=positions, require_context=True
+        )
+
+    def key_vectors(self) -> Tensor:
+        """Return the input vectors, which are the word vectors of word2vec."""
+        return self.encoder.weight
+
+    def thinned(self, batch: WindowBatch, generator: torch.Generator | None) -> WindowBatch:
+        """Return a batch with less context, and without the targets that were left out."""
+        context = batch.context
+        window = context.shape[1] // 2
+        away = torch.arange(window)
+        distance = torch.cat([away.flip(0), away]).to(context.device)
+        drawn = torch.rand(
+            len(context), context.shape[1] + 2, generator=generator, device=context.device
+        )
+        reach = (drawn[:, :1] * window).floor()
+        kept = (drawn[:, 2:] < self.keep[context.clamp(min=0)]) & (distance <= reach)
+        there = drawn[:, 1] < self.keep[batch.targets]
+        thin = torch.where(kept, context, -1)[there]
+        return WindowBatch(context=thin, targets=batch.targets[there])
+
+
+class CBOW(WordModel):
+    """A word from the mean of the words around it.
+
+    Formula: target = word p of a sentence; context = up to ``window`` words on each side.
+
+    Shapes: as ``Model``.
+
+    Cost: as ``BagModel``.
+
+    Reference: Mikolov et al. 2013.
+
+    Use when: vectors of words are wanted quickly. Avoid when: text is to be generated (it sees the
+    future), or most words are rare (``SkipGram``).
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> windows = CBOW.windows(wm.Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
+    >>> windows.batch(torch.tensor([1])).context.tolist()
+    [[4, 2]]
+    """
+
+    def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the training loss of each example that is kept."""
+        batch = self.thinned(batch, generator)
+        alone = (batch.context < 0).all(-1)
+        context, targets = batch.context[~alone], batch.targets[~alone]
+        if not len(targets):
+            return nothing_to_learn()
+        losses: Tensor = self.head(self.encode(context), targets, generator=generator)
+        return losses
+
+
+class SkipGram(WordModel):
+    """A word from each of the words around it, one at a time.
+
+    Formula: for word p of a sentence and every neighbour c within reach, −log P(word p | u(c));
+    ``encode`` of a whole context is the mean of its vectors, as in CBOW.
+
+    Shapes: as ``Model``, with one loss for each pair.
+
+    Cost: as ``BagModel``, times the neighbours.
+
+    Reference: Mikolov et al. 2013.
+
+    Use when: vectors of words are wanted, rare ones too. Avoid when: text is to be generated.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> head = wm.FullHead(wm.TableScorer(5, 4))
+    >>> model = SkipGram(wm.BagEncoder(5, 4), head)
+    >>> windows = SkipGram.windows(wm.Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
+    >>> model(windows.batch(torch.arange(3)), generator=torch.Generator().manual_seed(0)).shape
+    torch.Size([4])
+    """
+
+    def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the training loss of each pair that is kept."""
+        batch = self.thinned(batch, generator)
+        there = batch.context >= 0
+        if not bool(there.any()):
+            return nothing_to_learn()
+        targets = batch.targets[:, None].expand_as(there)[there]
+        hidden = embedding(batch.context[there], self.encoder.weight, sparse=True)
+        losses: Tensor = self.head(hidden, targets, generator=generator)
+        return losses
+
+
+def nothing_to_learn() -> Tensor:
+    """Return one loss of 0 that moves nothing, for a batch of which nothing was kept."""
+    return torch.zeros(1, requires_grad=True)
+
+
+def keep_probability(counts: Tensor, threshold: float) -> Tensor:
+    """Return the probability with which each word is kept, so that frequent ones do not drown all.
+
+    Formula: min(1, sqrt(t/f) + t/f) with f = count / Σ counts and t the threshold; 1 if t is 0.
+
+    Shapes: counts [V] → [V], float64.
+
+    Cost: O(V).
+
+    Reference: Mikolov et al. 2013, as in the code that came with it.
+
+    Use when: a text is long and a few words make up most of it. Avoid when: frequencies themselves
+    are to be learnt (a language model).
+
+    >>> keep_probability(torch.tensor([9900, 90, 10]), 0.001).tolist()
+    [0.03279..., 0.44444..., 1.0]
+    """
+    if not check_fraction("threshold", threshold):
+        return torch.ones(len(counts), dtype=torch.float64)
+    ratio = threshold * counts.sum() / counts.double()
+    return (ratio.sqrt() + ratio).clamp(max=1.0)
+
+
+def start_small(model: WordModel) -> None:
+    """Start as word2vec does: input vectors within ±1/2D, output vectors 0."""
+    half = 0.5 / model.encoder.dimension
+    nn.init.uniform_(model.encoder.weight, -half, half)
+    for parameter in model.head.parameters():
+        nn.init.zeros_(parameter)
