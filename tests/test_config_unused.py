@@ -67,7 +67,7 @@ OTHER = {"sampler": "unigram", "objective": "nce", "num_samples": 2, "distortion
 
 def shape_of(config):
     """Return all that tells two heads apart: their types, numbers and parameters."""
-    head = build_head(config, COUNTS)
+    head = build_head(config, COUNTS, config.dimension)
     sampler = getattr(head, "sampler", None)
     return (
         type(head),

@@ -19,7 +19,8 @@ from widemax.heads import (
     SparsemaxHead,
     TopKSoftmaxHead,
 )
-from widemax.models import CBOW, Model, NextItem, SkipGram
+from widemax.models import CBOW, NNLM, LSTMLanguageModel, Model, NextItem, NGram, SkipGram
+from widemax.ngrams import NGramModel
 from widemax.objectives import (
     corrected_log_q,
     full_logistic,
@@ -100,6 +101,15 @@ HEADS: Mapping[str, type[Head]] = {
 
 MODELS: Mapping[str, type[Model]] = {
     "cbow": CBOW,
+    "lstm": LSTMLanguageModel,
+    "n-gram": NGram,
     "next-item": NextItem,
+    "nnlm": NNLM,
     "skip-gram": SkipGram,
+}
+
+SMOOTHINGS: Mapping[str, Callable[..., NGramModel]] = {
+    "kneser-ney": NGramModel.kneser_ney,
+    "maximum-likelihood": NGramModel.maximum_likelihood,
+    "modified-kneser-ney": NGramModel.modified_kneser_ney,
 }

@@ -89,12 +89,27 @@ Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many.")]
 
 
 @app.command()
-def evaluate(run: RunFolder, json: AsJson = False) -> None:
-    """Print exact metrics of a run on what was held out of its training."""
+def evaluate(
+    run: RunFolder,
+    similarity: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Pairs of words with scores, such as WordSim-353."),
+    ] = None,
+    analogies: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Questions of four words, as word2vec has them."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Print exact metrics on what was held out of training, or test the vectors of words."""
     with starting():
         from widemax.cli.runs import evaluate_verb
+        from widemax.cli.words import word_tests
 
-    evaluate_verb(run, as_json=json)
+    if similarity or analogies:
+        word_tests(run, similarity or [], analogies or [], as_json=json)
+    else:
+        evaluate_verb(run, as_json=json)
 
 
 @app.command()
@@ -109,6 +124,37 @@ def similar(
         from widemax.cli.runs import similar_verb
 
     similar_verb(run, keys, k, as_json=json)
+
+
+@app.command()
+def analogy(
+    run: RunFolder,
+    a: Annotated[str, typer.Argument(help="man is to ...")],
+    b: Annotated[str, typer.Argument(help="... king as ...")],
+    c: Annotated[str, typer.Argument(help="... woman is to what?")],
+    k: Count = 10,
+    json: AsJson = False,
+) -> None:
+    """Print what C is to as A is to B."""
+    with starting():
+        from widemax.cli.words import analogy_verb
+
+    analogy_verb(run, a, b, c, k, as_json=json)
+
+
+@app.command()
+def generate(
+    run: RunFolder,
+    start: Annotated[str, typer.Option(help="How the text begins.")] = "",
+    num_words: Annotated[int, typer.Option(min=1, help="Words at most.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Print a text drawn from a language model (n-gram, nnlm or lstm)."""
+    with starting():
+        from widemax.cli.words import generate_verb
+
+    generate_verb(run, start, num_words, seed, as_json=json)
 
 
 @app.command()

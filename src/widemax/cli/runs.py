@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,14 +23,15 @@ from widemax.runs.run_folder import check_run
 from widemax.training.tracking import read_metrics
 
 
-def _load(folder: Path) -> Run:
+def load(folder: Path) -> Run:
+    """Return a run, saying so where it takes long."""
     with waiting(f"loading {folder}"):
         return Run(folder)
 
 
 def similar_verb(folder: Path, keys: Sequence[str], k: int, *, as_json: bool) -> None:
     """Print the neighbours of each key, below the key where there are several."""
-    run = _load(folder)
+    run = load(folder)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
     answers = [run.similar(key, k=k) for key in keys]
     for key, found in zip(keys, answers, strict=True):
@@ -52,7 +54,7 @@ def recommend_verb(
     folder: Path, user: str | None, history: list[str], k: int, *, as_json: bool
 ) -> None:
     """Recommend for a history, or for a user of the log."""
-    run = _load(folder)
+    run = load(folder)
     keys: list[Any] = list(history)
     if user is not None:
         keys = _history_of(run, user)
@@ -75,10 +77,12 @@ def _history_of(run: Run, user: str) -> list[Any]:
 
 def evaluate_verb(folder: Path, *, as_json: bool) -> None:
     """Print exact metrics on what was held out."""
-    run = _load(folder)
+    run = load(folder)
     with waiting(f"evaluating {folder}"):
         report = run.evaluate()
     figures = {"examples": report.examples, **report.metrics()}
+    if run.model.causal:
+        figures["perplexity"] = math.exp(report.loss)
     if as_json:
         typer.echo(json.dumps(figures))
         return
@@ -90,20 +94,21 @@ def evaluate_verb(folder: Path, *, as_json: bool) -> None:
 
 def score_verb(folder: Path, sentence: str, *, as_json: bool) -> None:
     """Print each word with its log probability, and the perplexity."""
-    words = _load(folder).score(sentence)
+    words = load(folder).score(sentence)
     mean = sum(value for _, value in words) / len(words)
     if as_json:
         rows = [{"word": word, "log_prob": value} for word, value in words]
-        typer.echo(json.dumps({"words": rows, "mean_log_prob": mean}))
+        figures = {"words": rows, "mean_log_prob": mean, "perplexity": math.exp(-mean)}
+        typer.echo(json.dumps(figures))
         return
     for word, value in words:
         typer.echo(f"{value:9.4f}  {printable(word)}")
-    typer.echo(f"{mean:9.4f}  mean")
+    typer.echo(f"{mean:9.4f}  mean; perplexity {math.exp(-mean):,.2f}")
 
 
 def export_verb(folder: Path, path: Path, to: ExportFormat) -> None:
     """Write what of a run a format holds."""
-    run = _load(folder)
+    run = load(folder)
     with waiting(f"writing {path}"):
         run.export(path, to=to)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from widemax.cli.waiting import waiting
-from widemax.runs.resolved import DEFAULT, ResolvedConfig, flag_of
+from widemax.runs.resolved import DEFAULT, MODEL_DEFAULT, ResolvedConfig, flag_of
 from widemax.runs.run_folder import check_run, stored_config
 from widemax.runs.training import Training, prepare
 from widemax.training.loop import Interrupted
@@ -45,7 +45,7 @@ def train_verb(
             on_step=display.step,
             on_validation=display.validation,
         )
-    asked = resolved.origins["num_samples"] != DEFAULT
+    asked = resolved.origins["num_samples"] not in (DEFAULT, MODEL_DEFAULT)
     display.training(training, vectors=vectors, asked_for_samples=asked)
     if resume:
         display.say(f"resumed at step {training.loop.progress.step:,}")
@@ -65,7 +65,7 @@ def _check_same_settings(folder: Path, resolved: ResolvedConfig) -> None:
     stored = stored_config(folder)
     for name, origin in resolved.origins.items():
         given, kept = getattr(resolved.config, name), getattr(stored, name)
-        if origin != DEFAULT and given != kept:
+        if origin not in (DEFAULT, MODEL_DEFAULT) and given != kept:
             raise ValueError(
                 f"{flag_of(name)} is {given!r}, and {folder} was started with {kept!r}: a run that "
                 "is resumed keeps its settings; leave it out, or train in another folder"

@@ -160,3 +160,16 @@ def _check_lengths(words: pl.Series) -> None:
     too_long = (longest > MAX_WORD_BYTES).fill_null(value=False)
     if too_long.any():
         raise LineError(WhiteSpace.too_long, int(too_long.arg_true()[0]))
+
+
+def split_words(sentence: str, tokens: str | None = None) -> list[str]:
+    """Return the words of one sentence, cut as a text is.
+
+    >>> split_words("well, then"), split_words("well, then", r"\\w+|[^\\w\\s]")
+    (['well,', 'then'], ['well', ',', 'then'])
+    """
+    if tokens is None:
+        return sentence.split()
+    pattern = _checked(tokens)
+    words: list[str] = pl.Series([sentence]).str.extract_all(pattern)[0].to_list()
+    return words

@@ -31,6 +31,8 @@ class Model(nn.Module, ABC):
     """
 
     head: Head
+    causal = False
+    """Whether a class is told from those before it alone, so that a text can be gone on with."""
 
     @staticmethod
     @abstractmethod

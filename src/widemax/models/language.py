@@ -38,6 +38,8 @@ class NNLM(Model):
     ([[-1, -1], [-1, 5], [5, 7]], torch.Size([3]))
     """
 
+    causal = True
+
     def __init__(self, encoder: NNLMEncoder, head: Head) -> None:
         super().__init__()
         self.encoder = encoder
@@ -80,6 +82,8 @@ class LSTMLanguageModel(Model):
     >>> model(segments.batch(torch.arange(len(segments)))).shape
     torch.Size([4])
     """
+
+    causal = True
 
     def __init__(self, encoder: LSTMEncoder, head: Head) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""From the names of a configuration to a model and its optimiser."""
+"""From the names of a configuration to a model and how it is trained."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from widemax.data import Source
-from widemax.encoders import BagEncoder
+from widemax.data import Sequences, Source, Windows
+from widemax.encoders import BagEncoder, LSTMEncoder, NNLMEncoder
 from widemax.heads import (
     AdaptiveHead,
     FullHead,
@@ -18,9 +18,18 @@ from widemax.heads import (
     SampledHead,
     Tree,
 )
-from widemax.models import Model
+from widemax.models import (
+    NNLM,
+    LSTMLanguageModel,
+    Model,
+    NGram,
+    Segments,
+    WordModel,
+    keep_probability,
+    start_small,
+)
 from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
-from widemax.registry import HEADS, MODELS, OBJECTIVES
+from widemax.registry import HEADS, MODELS, OBJECTIVES, SMOOTHINGS
 from widemax.runs.config import NOT_DRAWN, STRUCTURED, Config
 from widemax.sampling import (
     AllClassesSampler,
@@ -34,6 +43,8 @@ from widemax.sampling import (
 )
 from widemax.scoring import TableScorer
 from widemax.scoring.table import Similarity
+from widemax.training.steps import FitSteps, GradientSteps, Steps
+from widemax.training.word2vec import Word2VecSteps
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adagrad": RowAdagrad,
@@ -55,9 +66,65 @@ def build_model(config: Config, source: Source) -> Model:
     """Return the untrained model of a configuration, seeded by it."""
     torch.manual_seed(config.seed)
     counts = source.vocabulary.counts
+    kind = model_class(config, source.kind)
+    if issubclass(kind, NGram):
+        return kind(len(counts), SMOOTHINGS[config.smoothing], order=config.order)
+    if issubclass(kind, NNLM):
+        reader = NNLMEncoder(
+            len(counts),
+            config.max_history,
+            config.dimension,
+            config.hidden_size,
+            dropout=config.dropout,
+            sparse=True,
+        )
+        return kind(reader, build_head(config, counts, reader.output_dimension))
+    if issubclass(kind, LSTMLanguageModel):
+        memory = LSTMEncoder(
+            len(counts),
+            config.dimension,
+            config.hidden_size,
+            dropout=config.dropout,
+            sparse=True,
+        )
+        return kind(memory, build_head(config, counts, memory.output_dimension))
+    return _build_bag(config, counts, kind)
+
+
+def _build_bag(config: Config, counts: Tensor, kind: type[Model]) -> Model:
     encoder = BagEncoder(len(counts), config.dimension)
-    # Every model so far is a head on the mean of input vectors; others bring their own encoder.
-    return model_class(config, source.kind)(encoder, build_head(config, counts))
+    head = build_head(config, counts, config.dimension)
+    if not issubclass(kind, WordModel):
+        return kind(encoder, head)
+    model = kind(encoder, head, keep=keep_probability(counts, config.subsample))
+    if config.trainer == "kernel":
+        start_small(model)
+    return model
+
+
+def build_steps(config: Config, model: Model, sequences: Sequences, examples: Windows) -> Steps:
+    """Return how a configuration trains its model."""
+    if isinstance(model, NGram):
+        return FitSteps(model, sequences)
+    if config.trainer == "kernel":
+        assert isinstance(model, WordModel)
+        return Word2VecSteps(
+            model, sequences, window=config.window, threads=config.threads, seed=config.seed
+        )
+    batch_size = config.batch_size
+    trained_on: Windows | Segments = examples
+    if isinstance(model, LSTMLanguageModel):
+        # A recurrence over a stretch of text tells each of its words in one go.
+        trained_on = model.segments(sequences, length=config.max_history)
+        batch_size = max(1, batch_size // config.max_history)
+    return GradientSteps(
+        model,
+        build_optimizer(config, model),
+        trained_on,
+        batch_size=batch_size,
+        seed=config.seed,
+        clip_norm=config.clip_norm,
+    )
 
 
 def build_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
@@ -67,14 +134,14 @@ def build_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
     return rule(model.parameters(), **options)  # type: ignore[arg-type]
 
 
-def build_head(config: Config, counts: Tensor) -> Head:
-    """Return the head of a configuration for classes in falling count."""
+def build_head(config: Config, counts: Tensor, dimension: int) -> Head:
+    """Return the head of a configuration for hidden states and classes in falling count."""
     if config.head in STRUCTURED:
-        return _build_structured(config, counts)
+        return _build_structured(config, counts, dimension)
     sampled = config.head in ("sampled", "importance")
     scorer = TableScorer(
         len(counts),
-        config.dimension,
+        dimension,
         bias=config.bias,
         similarity=_similarity(config),
         temperature=config.temperature,
@@ -95,12 +162,12 @@ def build_head(config: Config, counts: Tensor) -> Head:
     return FullHead(scorer) if config.head == "full" else HEADS[config.head](scorer)
 
 
-def _build_structured(config: Config, counts: Tensor) -> Head:
+def _build_structured(config: Config, counts: Tensor, dimension: int) -> Head:
     if config.head == "hierarchical":
         tree = Tree.huffman(counts)
-        return HierarchicalHead(config.dimension, tree, bias=config.bias, sparse=True)
+        return HierarchicalHead(dimension, tree, bias=config.bias, sparse=True)
     return AdaptiveHead(
-        config.dimension,
+        dimension,
         len(counts),
         cutoffs=_cutoffs(len(counts)),
         bias=config.bias,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
+from widemax.runs.presets import KERNEL_MODELS, kernel_refusal, preset_for
 from widemax.runs.settings import Setting, nearest, registered, setting, shortened
 
 MODEL = "Model"
@@ -73,7 +75,28 @@ class Config:
     head: str = setting(
         MODEL, "sampled", "The output layer that is trained.", choices=registered("HEADS")
     )
+    trainer: str = setting(
+        MODEL,
+        "torch",
+        "What trains: gradients, or for skip-gram and cbow a kernel, many times quicker.",
+        choices=("torch", "kernel"),
+    )
     dimension: int = setting(MODEL, 64, "Length of every class vector.", least=1, most=65_536)
+    hidden_size: int = setting(
+        MODEL, 200, "Units of the hidden layer of nnlm and lstm.", least=1, most=65_536
+    )
+    dropout: float = setting(
+        MODEL, 0.2, "Part of the units of nnlm and lstm left out in a step.", least=0.0, most=0.99
+    )
+    order: int = setting(
+        MODEL, 5, "Words of the longest n-grams that are counted.", least=1, most=16
+    )
+    smoothing: str = setting(
+        MODEL,
+        "modified-kneser-ney",
+        "How an n-gram model tells what it has not seen.",
+        choices=registered("SMOOTHINGS"),
+    )
     similarity: str = setting(
         MODEL,
         "dot",
@@ -146,6 +169,24 @@ class Config:
     min_count: int = setting(
         DATA, 1, "How often a class must occur to be kept.", least=1, most=2**40
     )
+    unknown: str = setting(
+        DATA, "", "The word that stands for those below min_count; empty leaves them out."
+    )
+    end: str = setting(DATA, "", "A word that ends every line of a text; empty adds none.")
+    tokens: str = setting(
+        DATA, "", "Regular expression of a word; empty takes what is between white space."
+    )
+    phrases: int = setting(
+        DATA, 0, "Times that pairs of words are joined into phrases.", least=0, most=10
+    )
+    cache: bool = setting(DATA, False, "Whether a read text is kept beside it, for next time.")
+    subsample: float = setting(
+        DATA,
+        0.0,
+        "Words more frequent than this part are thinned out for cbow and skip-gram; 0 keeps all.",
+        least=0.0,
+        most=1.0,
+    )
     max_history: int = setting(
         DATA, 50, "Most earlier items of a user that the model reads.", least=1, most=10_000
     )
@@ -190,6 +231,16 @@ class Config:
         choices=("", "tensorboard", "mlflow"),
     )
 
+    @classmethod
+    def for_model(cls, model: str, **given: bool | int | float | str) -> Config:
+        """Return the usual settings of a model, as its flag on the command line does.
+
+        >>> Config.for_model("skip-gram").trainer, Config(model="skip-gram").trainer
+        ('kernel', 'torch')
+        """
+        values: Any = {"model": model, **given}
+        return cls(**preset_for(values) | values)
+
     def __post_init__(self) -> None:
         for name, declaration in settings().items():
             # Frozen for everyone else: here an int that stands for a float becomes one.
@@ -214,9 +265,23 @@ def _check_together(config: Config) -> None:
         raise ValueError(
             f"objective = {objective!r} is over every class: sampler must be 'all', got {sampler!r}"
         )
+    if config.trainer == "kernel":
+        _check_kernel(config)
     if 0 < config.steps < config.warmup_steps:
         raise ValueError(
             f"warmup_steps must be at most steps = {config.steps:,}, got {config.warmup_steps:,}"
+        )
+
+
+def _check_kernel(config: Config) -> None:
+    if config.model not in KERNEL_MODELS:
+        raise ValueError(
+            f"trainer = 'kernel' trains model = {' or '.join(KERNEL_MODELS)}, got {config.model!r}"
+        )
+    if reason := kernel_refusal(asdict(config)):
+        raise ValueError(
+            f"trainer = 'kernel' knows negative sampling by fixed frequencies, and trees, without "
+            f"biases: it cannot follow {reason}; trainer = 'torch' can"
         )
 
 

@@ -40,6 +40,6 @@ def export_run(run: Run, path: str | Path, to: ExportFormat) -> None:
         write_onnx_encoder(path, encoder)
     elif to == "faiss":
         similarity: Similarity = "cosine" if run.config.similarity == "cosine" else "dot"
-        write_faiss_index(path, run.vectors(), run.vocabulary, similarity=similarity)
+        write_faiss_index(path, run.class_vectors(), run.vocabulary, similarity=similarity)
     else:
         _VECTOR_FILES[to](path, run.vectors())

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from widemax.runs.config import Config, check_key, settings
+from widemax.runs.presets import preset_for
 from widemax.runs.settings import Value
 from widemax.runs.toml import escaped, read_toml, toml_value
 from widemax.runs.unused import unused_because
 
 DEFAULT = "default"
+MODEL_DEFAULT = "default of the model"
 FLAG = "flag"
 
 
@@ -23,7 +25,8 @@ class ResolvedConfig:
 
     Formula: none.
 
-    Shapes: ``origins`` has one entry a setting: "default", "file NAME" or "flag"; ``notes`` has a
+    Shapes: ``origins`` has one entry a setting: "default", "default of the
+    model", "file NAME" or "flag"; ``notes`` has a
     sentence for each value of the file that has no effect.
 
     Cost: none.
@@ -46,7 +49,8 @@ class ResolvedConfig:
 def read_config(path: Path | None, flags: Mapping[str, Any]) -> ResolvedConfig:
     """Put a configuration together: flags win over the file, the file over the defaults.
 
-    Formula: value = the flag if it is given and not None, else the file's, else the default.
+    Formula: value = the flag if it is given and not None, else the file's, else that of the model
+    (``PRESETS``), else the default.
     A flag without effect, such as the samples of a head that draws none, is an error. A file may
     serve several heads: what has no effect there, and is not the default, is noted.
 
@@ -74,7 +78,9 @@ def read_config(path: Path | None, flags: Mapping[str, Any]) -> ResolvedConfig:
         values = dict(read_toml(path))
         origins |= dict.fromkeys(values, f"file {path}")
     given = {name: _check_flag(name, flag) for name, flag in flags.items() if flag is not None}
-    config = Config(**values | given)
+    preset = preset_for(values | given)
+    origins |= {name: MODEL_DEFAULT for name in preset if name not in values}
+    config = Config(**preset | values | given)
     for name in given:
         if reason := unused_because(config, name):
             raise ValueError(f"{flag_of(name)} {reason}")

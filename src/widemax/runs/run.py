@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from widemax.data import Sequences, Source, read_source
+from widemax.data import Sequences, Source
+from widemax.data.tokens import split_words
 from widemax.evaluation import RankingReport, evaluate_ranking
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.keys import Key, as_keys
 from widemax.models import Model
 from widemax.runs.building import build_model
 from widemax.runs.exporting import ExportFormat, export_format, export_run
+from widemax.runs.reading import read_configured
 from widemax.runs.run_folder import check_run, stored_config, stored_vocabulary
 from widemax.runs.training import split_source
 from widemax.training.checkpoint_files import Checkpoint
@@ -119,16 +121,28 @@ class Run:
         return read_metrics(self.folder / "metrics.jsonl")
 
     def vectors(self) -> KeyedVectors:
-        """Return the class vectors, or the input vectors where the head has none, with keys."""
+        """Return the vectors that stand for the keys: of words as input, of items as classes."""
         return KeyedVectors(self.vocabulary.keys, self._vectors())
 
+    def class_vectors(self) -> KeyedVectors:
+        """Return the vectors that hidden states are compared with, to be searched by them."""
+        if not isinstance(self.model.head, ScorerHead):
+            name = type(self.model.head).__name__
+            raise ValueError(f"{name} has no class vectors to search: it is no table of them")
+        return KeyedVectors(
+            self.vocabulary.keys, class_vectors_of(self.model.head).detach().float()
+        )
+
     def _vectors(self) -> Tensor:
-        if isinstance(self.model.head, ScorerHead):
-            return class_vectors_of(self.model.head).detach().float()
-        # Trees and clusters have no class vectors: those of the classes as input stand for them.
-        encoder: Any = self.model.encoder
-        vectors: Tensor = encoder.weight.detach().float()
-        return vectors
+        own = self.model.key_vectors()
+        if own is None and isinstance(self.model.head, ScorerHead):
+            own = class_vectors_of(self.model.head)
+        if own is None:
+            # Trees and clusters have no class vectors: those of the classes as input stand in.
+            own = getattr(getattr(self.model, "encoder", None), "weight", None)
+        if own is None:
+            raise ValueError(f"{type(self.model).__name__} has no vectors: it counts")
+        return own.detach().float()
 
     @torch.no_grad()
     def similar(self, key: Key, *, k: int = 10) -> list[Neighbour]:
@@ -179,33 +193,72 @@ class Run:
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
         """Return each word of a sentence with its log probability given the others."""
-        words = sentence.split()
+        words = self._words(sentence)
         ids = self.vocabulary.encode(words)
         sequences = Sequences.from_lists([ids.tolist()])
         windows = type(self.model).windows(
             sequences, max_history=self.config.max_history, window=self.config.window
         )
         if not len(windows):
-            raise ValueError(f"a sentence of {len(words)} words has none to tell another from")
+            raise ValueError("a sentence must have two words: each is told from those around it")
         batch = windows.batch(torch.arange(len(windows)))
         log_prob = self.model.head.log_prob(
             self.model.encode(batch.context), batch.targets[:, None]
         )
         positions = windows.positions
-        assert positions is not None
-        places = positions.tolist()
+        places = range(len(words)) if positions is None else positions.tolist()
         return [(words[place], float(value)) for place, value in zip(places, log_prob, strict=True)]
+
+    def _words(self, sentence: str) -> list[str]:
+        """Return the words of a sentence as the run read them, its end included."""
+        found = split_words(sentence, self.config.tokens or None)
+        return [*found, self.config.end] if self.config.end and found else found
+
+    @torch.no_grad()
+    def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
+        """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
+        ids = self._ids([a, b, c])
+        vectors = normalize(self._vectors(), dim=-1)
+        scores = vectors @ normalize(vectors[ids[1]] - vectors[ids[0]] + vectors[ids[2]], dim=0)
+        scores[ids] = -math.inf
+        return self._best(scores, check_whole("k", k, 1, 2**31))
+
+    @torch.no_grad()
+    def generate(self, start: str = "", *, num_words: int = 50, seed: int = 0) -> list[str]:
+        """Return a text that begins with ``start``, each further word drawn from the model.
+
+        It ends with the end word of the run, if it has one, or after ``num_words`` words.
+        """
+        if not self.model.causal:
+            name = type(self.model).__name__
+            raise ValueError(f"{name} tells a word from both sides: it cannot go on with a text")
+        num_words = check_whole("num_words", num_words, 1, 1_000_000)
+        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
+        ids = self._ids(split_words(start, self.config.tokens or None)).tolist()
+        end = self.vocabulary.encode([self.config.end])[0] if self.config.end else -1
+        reach = max(self.config.max_history, self.config.order)
+        while len(ids) < num_words and (not ids or ids[-1] != end):
+            context = torch.tensor([([-1] * reach + ids)[-reach:]])
+            weights = self._next_word(context)
+            ids.append(int(torch.multinomial(weights, 1, generator=generator)))
+        return [str(key) for key in self.vocabulary.decode(ids)] if ids else []
+
+    def _next_word(self, context: Tensor) -> Tensor:
+        """Return P(y | context) of every class, the unknown word left out, [V]."""
+        windows = type(self.model).windows(
+            Sequences.from_lists([[0]]),
+            max_history=self.config.max_history,
+            window=self.config.window,
+        )
+        log_prob = self.model.head.log_prob(self.model.encode(context[:, -windows.before :]))[0]
+        probability = log_prob.double().exp()
+        if self.config.unknown in self.vocabulary:
+            probability[self.vocabulary.encode([self.config.unknown])] = 0
+        return probability
 
     def read_source(self, path: str | Path | None = None) -> Source:
         """Return the data of the run, read again from where it was, or from ``path``."""
-        config = self.config
-        return read_source(
-            path or self.description["source"],
-            user_column=config.user_column,
-            item_column=config.item_column,
-            time_column=config.time_column,
-            min_count=config.min_count,
-        )
+        return read_configured(path or self.description["source"], self.config)
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
         """Return exact metrics on the examples that were held out of training."""

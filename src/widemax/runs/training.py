@@ -11,12 +11,13 @@ from pathlib import Path
 
 import torch
 
-from widemax.data import Sequences, Source, Windows, read_source
+from widemax.data import Sequences, Source, Windows
 from widemax.evaluation import evaluate_ranking
 from widemax.files import remove_torn_files
 from widemax.models import Model
-from widemax.runs.building import build_model, build_optimizer, model_class
+from widemax.runs.building import build_model, build_steps, model_class
 from widemax.runs.config import Config
+from widemax.runs.reading import read_configured
 from widemax.runs.run_folder import (
     check_cold,
     check_run,
@@ -30,7 +31,7 @@ from widemax.runs.warm_start import WarmStart, as_vectors, warm_start
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import GradientSteps, Steps
+from widemax.training.steps import FitSteps, Steps
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker
 from widemax.vectors import KeyedVectors
 
@@ -85,9 +86,11 @@ def _some(windows: Windows, config: Config) -> Windows:
     return Windows(windows.sequences, windows.before, windows.after, positions)
 
 
-def plan_of(config: Config, steps_per_epoch: int) -> Plan:
+def plan_of(config: Config, steps: Steps) -> Plan:
     """Return what of a configuration concerns the loop."""
-    total = config.steps or config.epochs * steps_per_epoch
+    total = config.steps or config.epochs * steps.per_epoch
+    if isinstance(steps, FitSteps):
+        total = 1
     return Plan(
         total_steps=total,
         learning_rate=learning_rate_at(
@@ -101,18 +104,6 @@ def plan_of(config: Config, steps_per_epoch: int) -> Plan:
         patience=config.patience,
         checkpoint_every=config.checkpoint_every,
         metric=config.metric,
-    )
-
-
-def build_steps(config: Config, model: Model, examples: Windows) -> Steps:
-    """Return how a configuration trains its model."""
-    return GradientSteps(
-        model,
-        build_optimizer(config, model),
-        examples,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        clip_norm=config.clip_norm,
     )
 
 
@@ -162,7 +153,7 @@ def prepare(
     _check_free(folder, resume)
     if config.threads:
         torch.set_num_threads(config.threads)
-    source = _read(source_path, config)
+    source = read_configured(source_path, config)
     model = build_model(config, source)
     warm = None
     if vectors is not None:
@@ -172,10 +163,10 @@ def prepare(
     if warm is not None:
         description["warm_start"] = {"found": warm.found}
     store = CheckpointStore(folder, keep_last=config.keep_last)
-    steps = build_steps(config, model, split.training)
+    steps = build_steps(config, model, split.training.sequences, split.training)
     loop = Loop(
         steps,
-        plan_of(config, steps.per_epoch),
+        plan_of(config, steps),
         store=store,
         validate=_validation(model, split.validation),
         on_step=on_step,
@@ -221,16 +212,6 @@ def _resume(loop: Loop, folder: Path) -> bool:
             f"the newest checkpoint of {folder} does not fit its config.toml: "
             f"{' '.join(str(error).split())}"
         ) from error
-
-
-def _read(path: str | Path, config: Config) -> Source:
-    return read_source(
-        path,
-        user_column=config.user_column,
-        item_column=config.item_column,
-        time_column=config.time_column,
-        min_count=config.min_count,
-    )
 
 
 def _validation(model: Model, examples: Windows | None) -> Callable[[], Mapping[str, float]] | None:

@@ -30,19 +30,36 @@ class Need:
 
 
 _SAMPLES = Need(setting="head", values=("sampled", "importance"))
+_BY_GRADIENTS = Need(setting="trainer", values=("torch",))
+_NEURAL = Need(setting="model", values=("n-gram",), negated=True)
 _VALIDATES = Need(setting="validation_size", values=(0,), negated=True)
 
 NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
     {
-        "sampler": (_SAMPLES,),
-        "objective": (Need(setting="head", values=("sampled",)),),
+        "head": (_NEURAL,),
+        "dimension": (_NEURAL,),
+        "sampler": (_SAMPLES, _NEURAL),
+        "objective": (Need(setting="head", values=("sampled",)), _NEURAL),
+        "hidden_size": (Need(setting="model", values=("nnlm", "lstm")),),
+        "dropout": (Need(setting="model", values=("nnlm", "lstm")),),
+        "order": (Need(setting="model", values=("n-gram",)),),
+        "smoothing": (Need(setting="model", values=("n-gram",)),),
+        "subsample": (Need(setting="model", values=("auto", "cbow", "skip-gram")),),
+        "optimizer": (_BY_GRADIENTS, _NEURAL),
+        "learning_rate": (_NEURAL,),
+        "batch_size": (_BY_GRADIENTS, _NEURAL),
+        "clip_norm": (_BY_GRADIENTS, _NEURAL),
+        "weight_decay": (_BY_GRADIENTS, _NEURAL),
         "num_samples": (
             _SAMPLES,
             Need(setting="sampler", values=NOT_DRAWN, negated=True),
         ),
         "distortion": (_SAMPLES, Need(setting="sampler", values=("unigram",))),
-        "epochs": (Need(setting="steps", values=(0,)),),
-        "window": (Need(setting="model", values=("next-item",), negated=True),),
+        "epochs": (Need(setting="steps", values=(0,)), _NEURAL),
+        "window": (Need(setting="model", values=("auto", "cbow", "skip-gram")),),
+        "max_history": (
+            Need(setting="model", values=("cbow", "skip-gram", "n-gram"), negated=True),
+        ),
         "validate_every": (_VALIDATES,),
         "metric": (_VALIDATES,),
         "patience": (_VALIDATES,),

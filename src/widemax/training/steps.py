@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from widemax.data import Sequences
+from widemax.models import NGram
 from widemax.optim import clip_grad_norm_
 from widemax.training.guard import check_finite
 
@@ -103,6 +105,29 @@ class GradientSteps:
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch"])
+
+
+class FitSteps:
+    """The only step of a model that is counted instead of trained."""
+
+    def __init__(self, model: NGram, sequences: Sequences) -> None:
+        self.model: nn.Module = model
+        self._model, self._sequences = model, sequences
+        self.per_epoch = 1
+
+    def take(self, step: int, learning_rate: float) -> None:
+        """Count."""
+        self._model.fit(self._sequences)
+
+    def publish(self) -> None:
+        """Do nothing: what was counted is in the model."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: the model is all."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Do nothing."""
 
 
 def shuffled(num_rows: int, seed: int, epoch: int) -> Tensor:

@@ -18,10 +18,11 @@ from widemax.kernels.alias import build_alias_table, scaled_weights
 from widemax.kernels.word2vec import Corpus, Opponents, Tables, train_words
 from widemax.models import SkipGram, WordModel
 from widemax.objectives import negative_sampling
+from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.training.guard import NonFiniteError
 from widemax.training.steps import shuffled
-from widemax.validation import check_whole
+from widemax.validation import check_positive, check_whole
 
 _REGISTER = 8
 """float32 numbers in one register: rows of the tables are padded to whole ones."""
@@ -70,7 +71,8 @@ class Word2VecSteps:
     ) -> None:
         if not len(sequences.values):
             raise ValueError("there are no examples to train on")
-        self.model = model
+        self.model: nn.Module = model
+        self._words = model
         self.window = check_whole("window", window, 1, 1000)
         self.threads = check_whole("threads", threads, 0, 1024) or torch.get_num_threads()
         self.seed = check_whole("seed", seed, 0, 2**63 - 1)
@@ -119,7 +121,7 @@ class Word2VecSteps:
     @torch.no_grad()
     def publish(self) -> None:
         """Copy the tables into the parameters of the model."""
-        inputs = ("the input vectors", self.model.encoder.weight, self._tables.inputs)
+        inputs = ("the input vectors", self._words.encoder.weight, self._tables.inputs)
         outputs = ("the output vectors", self._output, self._tables.outputs)
         for name, parameter, table in (inputs, outputs):
             values = torch.from_numpy(table)[:, : parameter.shape[1]]
@@ -134,7 +136,7 @@ class Word2VecSteps:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the tables from the parameters of the model."""
-        self._tables = Tables(_padded(self.model.encoder.weight), _padded(self._output))
+        self._tables = Tables(_padded(self._words.encoder.weight), _padded(self._output))
 
 
 def train_word2vec(
@@ -170,6 +172,7 @@ def train_word2vec(
     8
     """
     epochs = check_whole("epochs", epochs, 1, 1_000_000)
+    learning_rate = check_positive("learning_rate", learning_rate)
     steps = Word2VecSteps(model, sequences, window=window, threads=threads, seed=seed)
     total = epochs * steps.per_epoch
     for step in range(total):
@@ -182,6 +185,9 @@ def refusal(model: nn.Module) -> str:
     """Return why the kernel cannot train a model; empty if it can."""
     if not isinstance(model, WordModel):
         return f"{type(model).__name__} is neither skip-gram nor CBOW"
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            return f"{name} is {parameter.dtype} on {parameter.device}, not float32 on the CPU"
     head = model.head
     if isinstance(head, HierarchicalHead):
         return "" if head.bias is None else "the nodes of its tree have biases"
@@ -191,8 +197,11 @@ def refusal(model: nn.Module) -> str:
     plain = type(scorer) is TableScorer and scorer.bias is None and scorer.temperature == 1
     if not plain or scorer.similarity != "dot":
         return "its scorer is not a plain table without biases"
+    # By their exact type: one derived from them may draw by what it has learnt meanwhile.
+    if type(head.sampler) not in (LogUniformSampler, UniformSampler, UnigramSampler):
+        return "its sampler does not draw by fixed frequencies"
     if head.num_samples is None:
-        return "its sampler says itself how many classes it draws"
+        return "its head does not say how many classes are drawn"
     return ""
 
 
