@@ -71,11 +71,20 @@ def test_every_setting_can_be_given_as_a_flag(run, name):
         value = setting.choices[-1] if setting.choices else setting.kind(setting.most)
         arguments = [flag_of(name), str(value)]
     # What the setting needs besides to have an effect.
-    needed = {"distortion": {"sampler": "unigram"}}.get(name, {})
+    needed = {
+        "distortion": {"sampler": "unigram"},
+        "trainer": {"model": "cbow"},
+        "hidden_size": {"model": "nnlm"},
+        "dropout": {"model": "lstm"},
+        "order": {"model": "n-gram"},
+        "smoothing": {"model": "n-gram"},
+    }.get(name, {})
     arguments += [part for each in needed for part in (flag_of(each), needed[each])]
     result, calls = run("d", *arguments)
     assert result.exit_code == 0, result.output
-    assert calls[0][2].config == Config(**{name: value}, **needed)
+    wanted = {name: value, **needed}
+    made = Config.for_model if "model" in wanted else Config
+    assert calls[0][2].config == made(**wanted)
     assert calls[0][2].origins[name] == "flag"
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import EXAMPLES
 from widemax.runs.config import EXACT_OBJECTIVES, NOT_DRAWN, STRUCTURED, Config, settings
+from widemax.runs.presets import KERNEL_MODELS, preset_for
 from widemax.runs.resolved import read_config
 from widemax.runs.settings import MAX_TEXT
 from widemax.runs.toml import MAX_BYTES, MAX_LINE, read_toml, to_toml, toml_value
@@ -44,6 +45,12 @@ def configs(draw):
         values["sampler"] = "unigram"
     if values["head"] == "sampled" and values["objective"] in EXACT_OBJECTIVES:
         values["sampler"] = "all"
+    if values["trainer"] == "kernel":
+        # It knows a few heads only: those of the command line's defaults for its models.
+        model = draw(st.sampled_from(KERNEL_MODELS))
+        values |= {"model": model, **preset_for({"model": model})}
+        values |= {"head": draw(st.sampled_from(("sampled", "hierarchical"))), "bias": False}
+        values |= {"similarity": "dot", "temperature": 1.0}
     return Config(**values)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from torch.nn.functional import normalize
 from typer.testing import CliRunner
 
 import widemax as wm
@@ -18,7 +19,7 @@ from widemax.encoders import BagEncoder
 from widemax.runs.faiss_index import read_faiss_index, write_faiss_index
 from widemax.runs.onnx_encoder import write_onnx_encoder
 from widemax.runs.training import prepare
-from widemax.runs.warm_start import as_vectors
+from widemax.runs.warm_start import as_learnt
 
 GENSIM = gensim.models.KeyedVectors
 WORDS = [f"w{number}" for number in range(40)]
@@ -81,9 +82,13 @@ def test_a_faiss_index_of_a_cosine_run_gives_cosines(cosine_run, tmp_path):
     assert np.linalg.norm(row) == pytest.approx(1, abs=1e-6)
     scores, ids = index.search(row[None], 4)
     assert ids[0, 0] == own
-    ours = cosine_run.similar("w3", k=3)
-    assert vocabulary.decode(torch.from_numpy(ids[0, 1:])) == [found.key for found in ours]
-    assert scores[0, 1:].tolist() == pytest.approx([found.score for found in ours], abs=1e-5)
+    # Of words as classes: those of words as input, which ``similar`` compares, are others.
+    classes = normalize(cosine_run.class_vectors().vectors, dim=-1)
+    cosines = classes @ classes[own]
+    cosines[own] = -2
+    best = cosines.topk(3)
+    assert vocabulary.decode(torch.from_numpy(ids[0, 1:])) == vocabulary.decode(best.indices)
+    assert scores[0, 1:].tolist() == pytest.approx(best.values.tolist(), abs=1e-5)
 
 
 def test_vectors_of_any_length_are_scaled_for_cosine(tmp_path):
@@ -208,8 +213,8 @@ def test_text_and_binary_are_told_apart_whatever_the_numbers(dimension, tmp_path
     vectors = wm.KeyedVectors(["70"], torch.from_numpy(numbers)[None])
     wm.write_word2vec_binary(tmp_path / "binary", vectors)
     wm.write_word2vec_text(tmp_path / "text", vectors)
-    assert as_vectors(tmp_path / "binary") == vectors
-    assert as_vectors(tmp_path / "text") == vectors
+    assert as_learnt(tmp_path / "binary") == vectors
+    assert as_learnt(tmp_path / "text") == vectors
 
 
 def test_keys_that_are_numbers_are_found(tmp_path):

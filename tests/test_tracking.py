@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import widemax as wm
+from widemax.runs.training import prepare
 from widemax.training.tracking import MLflow, TensorBoard, check_tracking
 
 CONFIG = {"epochs": 3, "dimension": 4, "head": "full", "validation_size": 9, "patience": 0}
@@ -43,6 +44,37 @@ def test_tensorboard_holds_the_metrics_of_the_run(source, tmp_path):
         found = [(event.step, event.value) for event in events.Scalars(name)]
         # An event is a float32.
         assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in points], name
+
+
+def test_a_point_that_is_run_again_stands_in_tensorboard_once(source, tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = wm.Config(
+        **CONFIG, tracking="tensorboard", batch_size=16, validate_every=1, checkpoint_every=4
+    )
+    training = prepare(source, config, tmp_path / "run")
+
+    def fail(progress):
+        if progress.step == 6:
+            raise RuntimeError("as if killed")
+
+    training.loop.on_step = fail
+    with pytest.raises(RuntimeError, match="as if killed"):
+        training.run()
+    run = wm.train(source, None, folder=tmp_path / "run", resume=True)
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    wanted = [line["step"] for line in run.metrics]
+    assert wanted == list(range(1, wanted[-1] + 1))
+    assert [event.step for event in events.Scalars("loss")] == wanted
+
+
+def test_a_tracker_that_is_not_there_is_told_before_anything_is_read(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ValueError, match="the package mlflow is not here"):
+        wm.train(tmp_path / "absent", wm.Config(tracking="mlflow"), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

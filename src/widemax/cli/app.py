@@ -71,7 +71,8 @@ def train(
     folder: Annotated[Path, typer.Option(help="Where the run is kept.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run there.")] = False,
     vectors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A word2vec file to start from.")
+        Path | None,
+        typer.Option(metavar="PATH", help="A word2vec file to start from, or the folder of a run."),
     ] = None,
     *,
     resolved: ResolvedConfig,

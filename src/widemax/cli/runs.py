@@ -22,6 +22,8 @@ from widemax.runs.run import Neighbour, Run
 from widemax.runs.run_folder import check_run
 from widemax.training.tracking import read_metrics
 
+_LARGEST_EXPONENT = 700
+
 
 def load(folder: Path) -> Run:
     """Return a run, saying so where it takes long."""
@@ -82,9 +84,9 @@ def evaluate_verb(folder: Path, *, as_json: bool) -> None:
         report = run.evaluate()
     figures = {"examples": report.examples, **report.metrics()}
     if run.model.causal:
-        figures["perplexity"] = math.exp(report.loss)
+        figures["perplexity"] = _perplexity(-report.loss)
     if as_json:
-        typer.echo(json.dumps(figures))
+        typer.echo(json.dumps({name: finite(value) for name, value in figures.items()}))
         return
     for name, value in figures.items():
         typer.echo(
@@ -97,13 +99,22 @@ def score_verb(folder: Path, sentence: str, *, as_json: bool) -> None:
     words = load(folder).score(sentence)
     mean = sum(value for _, value in words) / len(words)
     if as_json:
-        rows = [{"word": word, "log_prob": value} for word, value in words]
-        figures = {"words": rows, "mean_log_prob": mean, "perplexity": math.exp(-mean)}
-        typer.echo(json.dumps(figures))
+        rows = [{"word": word, "log_prob": finite(value)} for word, value in words]
+        figures = {"mean_log_prob": finite(mean), "perplexity": finite(_perplexity(mean))}
+        typer.echo(json.dumps({"words": rows, **figures}))
         return
     for word, value in words:
         typer.echo(f"{value:9.4f}  {printable(word)}")
-    typer.echo(f"{mean:9.4f}  mean; perplexity {math.exp(-mean):,.2f}")
+    typer.echo(f"{mean:9.4f}  mean; perplexity {_perplexity(mean):,.2f}")
+
+
+def _perplexity(mean_log_prob: float) -> float:
+    return math.exp(-mean_log_prob) if mean_log_prob > -_LARGEST_EXPONENT else math.inf
+
+
+def finite(value: float) -> float | None:
+    """Return a number as JSON can hold it: null stands for one that is not finite."""
+    return value if math.isfinite(value) else None
 
 
 def export_verb(folder: Path, path: Path, to: ExportFormat) -> None:

@@ -15,7 +15,6 @@ from widemax.runs.run_folder import check_run, stored_config
 from widemax.runs.training import Training, prepare
 from widemax.training.loop import Interrupted
 from widemax.training.loop import Progress as TrainingProgress
-from widemax.training.tracking import check_tracking
 
 
 def train_verb(
@@ -34,7 +33,6 @@ def train_verb(
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     if resume:
         _check_same_settings(folder, resolved)
-    check_tracking(resolved.config.tracking)
     with waiting(f"reading {source}"):
         training = prepare(
             source,

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from widemax.cli.printable import printable
-from widemax.cli.runs import load, show_neighbours
+from widemax.cli.runs import finite, load, show_neighbours
 from widemax.cli.waiting import waiting
 from widemax.evaluation import evaluate_analogies, evaluate_similarity
 
@@ -33,7 +33,9 @@ def word_tests(
     rows: list[dict[str, Any]] = []
     with waiting(f"testing {folder}"):
         for path in similarity:
-            rows.append({"test": path.name, **evaluate_similarity(vectors, path).metrics()})
+            found = evaluate_similarity(vectors, path)
+            counts = {"pairs": found.pairs, "skipped": found.skipped}
+            rows.append({"test": path.name, **found.metrics(), **counts})
         for path in analogies:
             report = evaluate_analogies(vectors, path)
             rows += [
@@ -41,7 +43,7 @@ def word_tests(
                 for section in (*report.sections, report.total)
             ]
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps([{name: _plain(row[name]) for name in row} for row in rows]))
         return
     for row in rows:
         figures = "  ".join(
@@ -51,6 +53,10 @@ def word_tests(
         )
         name = " ".join(value for value in row.values() if isinstance(value, str))
         typer.echo(f"{printable(name):<45}  {figures}")
+
+
+def _plain(value: Any) -> Any:
+    return finite(value) if isinstance(value, float) else value
 
 
 def _counts(section: Any) -> dict[str, Any]:

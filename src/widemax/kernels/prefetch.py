@@ -38,7 +38,7 @@ def _prefetch_line(typing_context: Any, table: Any, row: Any, column: Any) -> An
 
 
 @njit(inline="always")
-def prefetch_row(table: NDArray[Any], row: int) -> None:
+def prefetch_row(table: NDArray[Any], row: int, dimension: int) -> None:
     """Start to fetch a row of a float32 table; nothing is read, so a wrong row does no harm."""
-    for column in range(0, table.shape[1], _LINE):
+    for column in range(0, dimension, _LINE):
         _prefetch_line(table, row, column)  # type: ignore[call-arg]

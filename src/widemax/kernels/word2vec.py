@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +18,16 @@ from widemax.kernels.window_blocks import (
     fill_mean,
     gather_moves,
     move_row,
+    push_down,
     score,
-    to_steps,
 )
 
 _f = np.float32
 _u = np.uint64
+# Sums may be reordered and products contracted, which vectorises the loops; and a division that
+# could raise would keep them scalar.
+_REORDER = {"reassoc", "contract", "nsz"}
+_REACH, _NUMBER, _HITS = 0, 1, 2
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -45,9 +51,9 @@ class Tables(NamedTuple):
 class Opponents(NamedTuple):
     """What stands against a word: the nodes of its path in a tree, or classes drawn at random.
 
-    A tree (``negatives`` is 0): word w has the nodes path[path_starts[w] : path_starts[w + 1]] and
-    their labels 0 or 1. Negative sampling: the word itself with label 1, and ``negatives`` draws
-    from the alias table (``thresholds`` are the same bytes as float32).
+    A tree: word w has the nodes path[path_starts[w] : path_starts[w + 1]] and their labels 0 or 1.
+    Negative sampling: the word itself with label 1, and draws from the alias table (``thresholds``
+    are the same bytes as float32).
     """
 
     path_starts: Ids
@@ -55,41 +61,61 @@ class Opponents(NamedTuple):
     path_labels: NDArray[np.float32]
     alias: NDArray[np.int32]
     thresholds: Matrix
-    negatives: int
 
 
-class _Ahead(NamedTuple):
-    """What was drawn for the present word and for the next, in turn in slot 0 and 1."""
+class _Room(NamedTuple):
+    """Memory of one thread, for the present window and, in the slots 0 and 1, for the next."""
 
-    reach: Ids
-    num_outputs: Ids
-    ids: NDArray[np.int64]
-    labels: Matrix
-    weights: Matrix
-
-
-class _Block(NamedTuple):
-    """The outputs of a window, its scores that become steps, and what its outputs will move by."""
-
-    outputs: Matrix
+    x: Matrix
+    """The inputs of the window as they were before it; for a bag, their mean and its move."""
+    o: Matrix
+    """The outputs of the window as they were before it."""
     moves: Matrix
+    """What the outputs will move by."""
     steps: Matrix
+    """The scores [inputs, outputs], which become steps."""
     flat_steps: NDArray[np.float32]
     ids: Ids
-    bag: Matrix
+    """The rows of the inputs."""
+    output_ids: NDArray[np.int64]
+    """The rows of the outputs, for each slot."""
+    labels: Matrix
+    """Their labels, for each slot."""
+    drawn: NDArray[np.int64]
+    """For each slot: the reach, the number of outputs, how many of them are the word itself."""
 
 
-@njit(nogil=True, cache=True)
-def train_words(
+@cache
+def trainer(negatives: int, bag: bool) -> Callable[..., int]:
+    """Return ``train_words`` for so many negatives, 0 for a tree, and for bags or not.
+
+    Both are constants of what is compiled, which makes it a tenth quicker. It takes some seconds
+    the first time, and is kept on disk; as a constant, the dimension would gain another twentieth,
+    but each would have to be compiled by itself.
+    """
+
+    @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
+    def train_words(corpus, start, stop, tables, opponents, window, rate, seed):  # type: ignore[no-untyped-def]
+        return _train_words(
+            corpus, start, stop, tables, opponents, window, rate, seed, negatives, bag
+        )
+
+    compiled: Callable[..., int] = train_words
+    return compiled
+
+
+@njit(inline="always")
+def _train_words(
     corpus: Corpus,
     start: int,
     stop: int,
     tables: Tables,
     opponents: Opponents,
     window: int,
-    bag: bool,
     rate: float,
     seed: int,
+    negatives: int,
+    bag: bool,
 ) -> int:
     """Train on the words start … stop − 1 of a corpus; return how many were kept.
 
@@ -110,7 +136,8 @@ def train_words(
     Use when: several threads work on the same tables at once, without locks. Avoid when: the bits
     of the result must not depend on the number of threads.
     """
-    block, ahead = _allocate(opponents, window, tables.inputs.shape[1])
+    dimension = tables.inputs.shape[1]
+    room = _allocate(opponents, window, dimension, negatives)
     state = np.array([_u(seed)])
     kept = np.empty(stop - start, np.int64)
     sentence = np.searchsorted(corpus.offsets, start, side="right") - 1
@@ -124,7 +151,17 @@ def train_words(
             num_kept += np.uint32(next_random(state) >> _u(32)) <= corpus.keep[word]
         if num_kept > 1:
             _train_sentence(
-                kept, num_kept, tables, opponents, block, ahead, window, bag, _f(rate), state
+                kept,
+                num_kept,
+                tables,
+                opponents,
+                room,
+                window,
+                _f(rate),
+                state,
+                dimension,
+                negatives,
+                bag,
             )
         total += num_kept
         start = end
@@ -132,40 +169,39 @@ def train_words(
     return total
 
 
+@njit(inline="always")
+def _columns(num_outputs: int) -> int:
+    """Return how many outputs there is room for: whole blocks of 6, and registers of 8."""
+    return ((num_outputs + 5) // 6 * 6 + 7) // 8 * 8
+
+
 @njit(nogil=True, cache=True)
-def _allocate(opponents: Opponents, window: int, dimension: int) -> tuple[_Block, _Ahead]:
-    """Return zeroed room for one window, rounded up to whole blocks of 6 outputs and 8 numbers."""
-    longest = opponents.negatives + 1
-    if opponents.negatives == 0:
+def _allocate(opponents: Opponents, window: int, dimension: int, negatives: int) -> _Room:
+    """Return zeroed memory for windows of this size."""
+    longest = negatives + 1
+    if negatives == 0:
         for word in range(len(opponents.path_starts) - 1):
             length = opponents.path_starts[word + 1] - opponents.path_starts[word]
             longest = max(longest, length)
-    rows = 2 * window + 3
-    columns = ((longest + 5) // 6 * 6 + 7) // 8 * 8
+    rows, columns = 2 * window + 3, _columns(longest)
     steps = np.zeros((rows, columns), np.float32)
-    block = _Block(
+    return _Room(
+        np.zeros((rows, dimension), np.float32),
         np.zeros((columns, dimension), np.float32),
         np.zeros((columns, dimension), np.float32),
         steps,
         steps.reshape(rows * columns),
         np.zeros(rows, np.int64),
-        np.zeros((2, dimension), np.float32),
-    )
-    ahead = _Ahead(
-        np.zeros(2, np.int64),
-        np.zeros(2, np.int64),
         np.zeros((2, columns), np.int64),
         np.zeros((2, columns), np.float32),
-        np.zeros((2, columns), np.float32),
+        np.zeros((2, 3), np.int64),
     )
-    return block, ahead
 
 
-@njit(nogil=True, inline="always")
+@njit(inline="always")
 def _take_path(
     ids: Ids,
     labels: Matrix,
-    weights: Matrix,
     slot: int,
     word: int,
     path_starts: Ids,
@@ -173,21 +209,16 @@ def _take_path(
     path_labels: NDArray[np.float32],
 ) -> int:
     """Set the nodes on a word's path against it, and return their number."""
-    start, stop = path_starts[word], path_starts[word + 1]
-    length: int = stop - start
+    start = path_starts[word]
+    length: int = path_starts[word + 1] - start
     for k in range(length):
-        ids[slot, k] = path[start + k]
-        labels[slot, k], weights[slot, k] = path_labels[start + k], 1
-    for k in range(length, labels.shape[1]):
-        labels[slot, k], weights[slot, k] = 0, 0
+        ids[slot, k], labels[slot, k] = path[start + k], path_labels[start + k]
     return length
 
 
-@njit(nogil=True, inline="always")
+@njit(inline="always")
 def _draw_negatives(
     ids: Ids,
-    labels: Matrix,
-    weights: Matrix,
     slot: int,
     word: int,
     alias: NDArray[np.int32],
@@ -195,87 +226,117 @@ def _draw_negatives(
     negatives: int,
     state: NDArray[np.uint64],
 ) -> int:
-    """Set a word and drawn classes against it, and return their number."""
-    ids[slot, 0], labels[slot, 0], weights[slot, 0] = word, 1, 1
+    """Set a word and drawn classes against it, and return how many of these are the word."""
+    ids[slot, 0] = word
+    hits = 0
     for k in range(1, negatives + 1):
         bits = next_random(state)
         column = below(bits, len(alias))
         uniform = _f(np.int32(bits & _u(0xFFFFFF))) * _f(2.0**-24)
         drawn = column if uniform < thresholds[column, 0] else np.int64(alias[column, 1])
-        ids[slot, k], weights[slot, k] = drawn, _f(drawn != word)
-    return negatives + 1
+        ids[slot, k] = drawn
+        hits += drawn == word
+    return hits
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(inline="always")
+def _add_labels(
+    steps: Matrix,
+    num_rows: int,
+    output_ids: Ids,
+    labels: Matrix,
+    drawn: NDArray[np.int64],
+    slot: int,
+    rate: np.float32,
+    negatives: int,
+) -> None:
+    """Make steps of −rate·σ(F): add rate·label, and set to 0 what only fills a block."""
+    columns = _columns(negatives + 1) if negatives else steps.shape[1]
+    num_outputs = negatives + 1 if negatives else drawn[slot, _NUMBER]
+    if negatives:
+        for j in range(num_rows):
+            steps[j, 0] += rate
+        if drawn[slot, _HITS]:
+            for k in range(1, negatives + 1):
+                if output_ids[slot, k] == output_ids[slot, 0]:
+                    for j in range(num_rows):
+                        steps[j, k] = 0
+    else:
+        for j in range(num_rows):
+            for k in range(num_outputs):
+                steps[j, k] += rate * labels[slot, k]
+    for j in range(num_rows):
+        for k in range(num_outputs, columns):
+            steps[j, k] = 0
+    for j in range(num_rows, num_rows + 2):
+        for k in range(columns):
+            steps[j, k] = 0
+
+
+@njit(inline="always")
 def _train_sentence(
     words: Ids,
     num_words: int,
     tables: Tables,
     opponents: Opponents,
-    block: _Block,
-    ahead: _Ahead,
+    room: _Room,
     window: int,
-    bag: bool,
     rate: np.float32,
     state: NDArray[np.uint64],
+    dimension: int,
+    negatives: int,
+    bag: bool,
 ) -> None:
-    # The loop is one long function of plain arrays: tuples and slices passed on for each word
-    # would be counted references, a third of the time.
+    # One long function of plain arrays: tuples and slices that are passed on for each word would
+    # have their references counted, a third of the time.
     inputs, outputs = tables
-    path_starts, path, path_labels, alias, thresholds, negatives = opponents
-    o, moves, steps, flat_steps, ids, mean = block
-    reach, num_ahead, output_ids, labels, weights = ahead
-    single = np.zeros(3, np.int64)
+    path_starts, path, path_labels, alias, thresholds = opponents
+    x, o, moves, steps, flat_steps, ids, output_ids, labels, drawn = room
     for i in range(-1, num_words):
-        following = (i + 1) & 1
         if i + 1 < num_words:
-            word = words[i + 1]
-            reach[following] = window - below(next_random(state), window)
+            following, word = (i + 1) & 1, words[i + 1]
+            drawn[following, _REACH] = window - below(next_random(state), window)
             if negatives:
-                num_drawn = _draw_negatives(
-                    output_ids,
-                    labels,
-                    weights,
-                    following,
-                    word,
-                    alias,
-                    thresholds,
-                    negatives,
-                    state,
+                hits = _draw_negatives(
+                    output_ids, following, word, alias, thresholds, negatives, state
                 )
+                drawn[following, _NUMBER], drawn[following, _HITS] = negatives + 1, hits
             else:
-                num_drawn = _take_path(
-                    output_ids, labels, weights, following, word, path_starts, path, path_labels
+                drawn[following, _NUMBER] = _take_path(
+                    output_ids, labels, following, word, path_starts, path, path_labels
                 )
-            num_ahead[following] = num_drawn
-            for k in range(num_drawn):
-                prefetch_row(outputs, output_ids[following, k])
-            prefetch_row(inputs, words[min(i + 1 + window, num_words - 1)])
+            for k in range(negatives + 1 if negatives else drawn[following, _NUMBER]):
+                prefetch_row(outputs, output_ids[following, k], dimension)
+            prefetch_row(inputs, words[min(i + 1 + window, num_words - 1)], dimension)
         if i < 0:
             continue
         slot = i & 1
+        reach = drawn[slot, _REACH]
+        num_outputs = negatives + 1 if negatives else drawn[slot, _NUMBER]
         num_ids = 0
-        for place in range(max(0, i - reach[slot]), min(num_words, i + reach[slot] + 1)):
+        for place in range(max(0, i - reach), min(num_words, i + reach + 1)):
             ids[num_ids] = words[place]
             num_ids += place != i
-        ids[num_ids], ids[num_ids + 1] = ids[0], ids[0]
-        num_outputs = num_ahead[slot]
         for k in range(num_outputs):
-            copy_row(o, k, outputs, output_ids[slot, k])
+            copy_row(o, k, outputs, output_ids[slot, k], dimension)
+        num_rows = 1 if bag else num_ids
         if bag:
-            fill_mean(mean, inputs, ids, num_ids)
-            score(mean, single, 1, o, num_outputs, steps)
-            to_steps(steps, flat_steps, 1, labels, weights, slot, rate)
-            gather_moves(moves, num_outputs, steps, mean, single, 1)
-            mean[1] = 0
-            move_row(mean, 1, steps, 0, o, num_outputs)
-            for j in range(num_ids):
-                add_row(inputs, ids[j], mean, 1)
+            fill_mean(x, inputs, ids, num_ids, dimension)
         else:
-            score(inputs, ids, num_ids, o, num_outputs, steps)
-            to_steps(steps, flat_steps, num_ids, labels, weights, slot, rate)
-            gather_moves(moves, num_outputs, steps, inputs, ids, num_ids)
             for j in range(num_ids):
-                move_row(inputs, ids[j], steps, j, o, num_outputs)
+                copy_row(x, j, inputs, ids[j], dimension)
+        score(x, num_rows, o, num_outputs, steps, dimension)
+        push_down(flat_steps, num_rows * steps.shape[1], rate)
+        _add_labels(steps, num_rows, output_ids, labels, drawn, slot, rate, negatives)
+        gather_moves(moves, num_outputs, steps, x, num_rows, dimension)
+        if bag:
+            for d in range(dimension):
+                x[1, d] = 0
+            move_row(x, 1, steps, 0, o, num_outputs, dimension)
+            for j in range(num_ids):
+                add_row(inputs, ids[j], x, 1, dimension)
+        else:
+            for j in range(num_ids):
+                move_row(inputs, ids[j], steps, j, o, num_outputs, dimension)
         for k in range(num_outputs):
-            add_row(outputs, output_ids[slot, k], moves, k)
+            add_row(outputs, output_ids[slot, k], moves, k, dimension)

@@ -25,10 +25,12 @@ def train_words_reference(
     bag: bool,
     rate: float,
     seed: int,
+    *,
+    negatives: int,
 ) -> int:
     """Train on the words start … stop − 1 as ``train_words`` does, from the same random bits.
 
-    Formula: that of ``train_words``, a window at a time, in float64.
+    Formula: that of ``train_words``, a window at a time, in float64; a tree has 0 negatives.
 
     Shapes: as ``train_words``; the tables may be float64.
 
@@ -43,8 +45,10 @@ def train_words_reference(
     >>> tables = Tables(np.ones((2, 1)), np.zeros((1, 1)))
     >>> path = np.array([0, 1, 2]), np.array([0, 0]), np.array([0, 1], np.float32)
     >>> none = np.empty((0, 2), np.int32)
-    >>> opponents = Opponents(*path, none, none.view(np.float32), 0)
-    >>> train_words_reference(corpus, 0, 4, tables, opponents, 1, False, 0.5, 0)
+    >>> opponents = Opponents(*path, none, none.view(np.float32))
+    >>> train_words_reference(
+    ...     corpus, 0, 4, tables, opponents, 1, False, 0.5, 0, negatives=0
+    ... )
     4
     >>> tables.outputs.round(4).tolist()
     [[-0.026]]
@@ -60,21 +64,21 @@ def train_words_reference(
         for place, word in enumerate(kept):
             reach = window - _below(next(random), window)
             before, after = kept[max(0, place - reach) : place], kept[place + 1 :][:reach]
-            ids, labels = _opponents_of(word, opponents, random)
+            ids, labels = _opponents_of(word, opponents, negatives, random)
             _train_window(tables, before + after, ids, labels, bag, rate)
     return total
 
 
 def _opponents_of(
-    word: int, opponents: Opponents, random: Iterator[int]
+    word: int, opponents: Opponents, negatives: int, random: Iterator[int]
 ) -> tuple[list[int], Numbers]:
     """Return the output rows that a word meets, and the label of each."""
-    if not opponents.negatives:
+    if not negatives:
         path = slice(opponents.path_starts[word], opponents.path_starts[word + 1])
         return opponents.path[path].tolist(), opponents.path_labels[path].astype(np.float64)
-    drawn = [_draw(opponents, next(random)) for _ in range(opponents.negatives)]
-    negatives = [each for each in drawn if each != word]
-    return [word, *negatives], np.array([1.0] + [0.0] * len(negatives))
+    drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
+    others = [each for each in drawn if each != word]
+    return [word, *others], np.array([1.0] + [0.0] * len(others))
 
 
 def _draw(opponents: Opponents, bits: int) -> int:

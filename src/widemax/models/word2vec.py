@@ -207,8 +207,10 @@ def keep_probability(counts: Tensor, threshold: float) -> Tensor:
 
 
 def start_small(model: WordModel) -> None:
-    """Start as word2vec does: input vectors within ±1/2D, output vectors 0."""
-    half = 0.5 / model.encoder.dimension
-    nn.init.uniform_(model.encoder.weight, -half, half)
+    """Start near 0: input vectors within ±1/D, output vectors 0."""
+    # As gensim does, and twice as wide as word2vec: both tables grow from each other, and a short
+    # text would else be over before they have.
+    widest = 1 / model.encoder.dimension
+    nn.init.uniform_(model.encoder.weight, -widest, widest)
     for parameter in model.head.parameters():
         nn.init.zeros_(parameter)

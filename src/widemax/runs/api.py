@@ -7,7 +7,7 @@ from pathlib import Path
 from widemax.runs.config import Config
 from widemax.runs.run import Run
 from widemax.runs.training import prepare
-from widemax.vectors import KeyedVectors
+from widemax.runs.warm_start import Learnt
 
 
 def train(
@@ -16,15 +16,17 @@ def train(
     *,
     folder: str | Path,
     resume: bool = False,
-    vectors: KeyedVectors | str | Path | None = None,
+    vectors: Learnt | None = None,
 ) -> Run:
     """Train on a source into a folder, and return the run.
 
     Formula: that of the configured model and head.
 
     Shapes: ``source`` is text, Parquet, CSV, RecBole atomic files or pairs, by its content;
-    ``vectors``, or the word2vec file they are in, have the dimension of the run: the classes whose
-    keys they hold start from them (``run.description["warm_start"]`` says how many).
+    ``vectors`` are ``KeyedVectors``, a run, or the path of a word2vec file or a run, of the
+    dimension of this one: the classes whose keys they hold start from them
+    (``run.description["warm_start"]`` says how many). All classes of a run stay classes, whether or
+    not the source has them, and their counts are added.
 
     Cost: that of training; Ctrl-C saves and raises ``Interrupted``.
 

@@ -62,6 +62,23 @@ def model_class(config: Config, kind: str) -> type[Model]:
     return MODELS[name]
 
 
+def least_numbers(config: Config, kind: str, num_classes: int) -> int:
+    """Return how many numbers the model of a configuration has at least.
+
+    >>> least_numbers(Config(model="nnlm", max_history=3, dimension=2, hidden_size=5), "text", 10)
+    50
+    """
+    named = model_class(config, kind)
+    if issubclass(named, NGram):
+        return 0
+    vectors, units = num_classes * config.dimension, config.hidden_size
+    if issubclass(named, NNLM):
+        return vectors + units * config.max_history * config.dimension
+    if issubclass(named, LSTMLanguageModel):
+        return vectors + 4 * units * (units + config.dimension)
+    return vectors
+
+
 def build_model(config: Config, source: Source) -> Model:
     """Return the untrained model of a configuration, seeded by it."""
     torch.manual_seed(config.seed)

@@ -37,6 +37,8 @@ def export_run(run: Run, path: str | Path, to: ExportFormat) -> None:
     """Write what of a run a format holds: its class vectors, or for ``onnx`` its encoder."""
     if to == "onnx":
         encoder: Any = getattr(run.model, "encoder", None)
+        if encoder is None:
+            raise ValueError(f"{type(run.model).__name__} has no encoder to export: it counts")
         write_onnx_encoder(path, encoder)
     elif to == "faiss":
         similarity: Similarity = "cosine" if run.config.similarity == "cosine" else "dot"

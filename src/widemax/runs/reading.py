@@ -5,29 +5,84 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from widemax.data import Source, join_phrases, read_source
+import polars as pl
+
+from widemax.data import Sequences, Source, join_phrases, read_source
+from widemax.data.encoding import without_gaps
+from widemax.data.sequences import offsets_of
+from widemax.data.source import recognise
 from widemax.runs.config import Config
+from widemax.runs.growth import grown
+from widemax.vocabulary import Vocabulary
 
 
 def read_configured(path: str | Path, config: Config) -> Source:
     """Return the sequences and the vocabulary that a configuration makes of a file."""
+    return _read(path, config, min_count=config.min_count, unknown=config.unknown or None)
+
+
+def read_growing(path: str | Path, config: Config, old: Vocabulary) -> Source:
+    """Read a file with the classes of an older run, and those that it brings besides.
+
+    A word of the old run is a class however rare it is here; new ones must have ``min_count``.
+    """
+    source = _read(path, config, min_count=1, unknown=None)
+    vocabulary = grown(
+        old, source.vocabulary, min_count=config.min_count, unknown=config.unknown or None
+    )
+    return encoded_again(source, vocabulary)
+
+
+def read_with(path: str | Path, config: Config, vocabulary: Vocabulary) -> Source:
+    """Read a file with the classes of a vocabulary, and no others."""
+    return encoded_again(_read(path, config, min_count=1, unknown=None), vocabulary)
+
+
+def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
+    """Return a source with the classes of another vocabulary; keys without one are left out.
+
+    If the other vocabulary has an unknown key, they become that.
+    """
+    class_of = vocabulary.encode(source.vocabulary.keys, missing="mark")
+    old = source.sequences
+    values, lengths = without_gaps(old.values, old.lengths, class_of, 1)
+    left = lengths >= 0
+    if not len(values):
+        raise ValueError(f"the source has none of the {len(vocabulary):,} keys in it")
+    names = None if old.names is None else old.names.filter(pl.Series(left.numpy()))
+    sequences = Sequences(values, offsets_of(lengths[left]), names)
+    return replace(source, sequences=sequences, vocabulary=vocabulary)
+
+
+def _read(path: str | Path, config: Config, *, min_count: int, unknown: str | None) -> Source:
+    _check_kind(path, config)
     source = read_source(
         path,
         user_column=config.user_column,
         item_column=config.item_column,
         time_column=config.time_column,
-        min_count=config.min_count,
-        unknown=config.unknown or None,
+        min_count=min_count,
+        unknown=unknown,
         tokens=config.tokens or None,
         end=config.end or None,
         cache=config.cache,
     )
     if not config.phrases:
         return source
-    if source.kind != "text":
-        raise ValueError(f"phrases are joined in text, and {path} is a log ({source.kind})")
     apart = [config.end] if config.end else []
     sequences, vocabulary = join_phrases(
         source.sequences, source.vocabulary, passes=config.phrases, apart=apart
     )
     return replace(source, sequences=sequences, vocabulary=vocabulary)
+
+
+def _check_kind(path: str | Path, config: Config) -> None:
+    """Raise if a setting that is for text only, perhaps brought by the model, meets a log."""
+    asked = [name for name in ("end", "tokens", "phrases") if getattr(config, name)]
+    if not asked or (kind := recognise(path)) == "text":
+        return
+    name, value = asked[0], getattr(config, asked[0])
+    raise ValueError(
+        f"{name} = {value!r} is for text, and {path} is a log ({kind}): choose model = "
+        f"'next-item' rather than {config.model!r}, or set {name} to {type(value)()!r}"
+    )

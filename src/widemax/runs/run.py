@@ -18,19 +18,22 @@ from widemax.data.tokens import split_words
 from widemax.evaluation import RankingReport, evaluate_ranking
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.keys import Key, as_keys
-from widemax.models import Model
-from widemax.runs.building import build_model
 from widemax.runs.exporting import ExportFormat, export_format, export_run
-from widemax.runs.reading import read_configured
-from widemax.runs.run_folder import check_run, stored_config, stored_vocabulary
-from widemax.runs.training import split_source
-from widemax.training.checkpoint_files import Checkpoint
-from widemax.training.checkpoints import CheckpointStore
+from widemax.runs.generating import go_on
+from widemax.runs.loading import load_model, trained_checkpoint
+from widemax.runs.reading import read_configured, read_with
+from widemax.runs.run_folder import (
+    check_run,
+    describe,
+    has_grown,
+    stored_config,
+    stored_vocabulary,
+)
+from widemax.runs.splitting import split_source
 from widemax.training.tracking import read_metrics
 from widemax.validation import check_whole
 from widemax.vectors import KeyedVectors
-
-_ALWAYS_ALLOWED = 2**22
+from widemax.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,51 +72,10 @@ class Run:
         self.description = check_run(self.folder)
         self.config = stored_config(self.folder)
         self.vocabulary = stored_vocabulary(self.folder)
-        checkpoint = self._checkpoint(best)
+        checkpoint = trained_checkpoint(self.folder, best=best)
         self.step = checkpoint.step
-        self.model = self._load(checkpoint)
-
-    def _checkpoint(self, best: bool) -> Checkpoint:
-        store = CheckpointStore(self.folder)
-        # On one line, so that a damaged checkpoint is told of once.
-        found = (store.best(skip_damaged=True) if best else None) or store.latest(skip_damaged=True)
-        if found is None:
-            raise ValueError(f"{self.folder} has no checkpoint yet: it has not been trained")
-        return found
-
-    def _load(self, checkpoint: Checkpoint) -> Model:
-        tensors = checkpoint.model_tensors()
-        # Before anything is allocated: every model has a vector of each class at least once.
-        stored, needed = sum(map(Tensor.numel, tensors.values())), self._least_numbers()
-        if needed > max(stored, _ALWAYS_ALLOWED):
-            raise self._not_fitting(checkpoint, f"it has {stored:,} numbers of {needed:,} or more")
-        model = self._empty_model()
-        try:
-            model.load_state_dict(tensors)
-        except RuntimeError as error:
-            raise self._not_fitting(checkpoint, " ".join(str(error).split())) from error
-        return model.eval()
-
-    def _least_numbers(self) -> int:
-        return len(self.vocabulary) * self.config.dimension
-
-    def _not_fitting(self, checkpoint: Checkpoint, reason: str) -> ValueError:
-        return ValueError(
-            f"{checkpoint.folder / 'model.safetensors'} does not fit the config.toml and "
-            f"vocabulary.parquet of its run: {reason}"
-        )
-
-    def _empty_model(self) -> Model:
-        nothing = Sequences.from_lists([])
         kind = self.description["kind"]
-        source = Source(kind=kind, sequences=nothing, vocabulary=self.vocabulary)
-        before = torch.get_rng_state()
-        try:
-            return build_model(self.config, source)
-        except ValueError as error:
-            raise ValueError(f"{self.folder / 'config.toml'}: {error}") from error
-        finally:
-            torch.set_rng_state(before)  # loading a run must not reseed the program around it
+        self.model = load_model(self.folder, checkpoint, self.config, kind, self.vocabulary)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -147,7 +109,7 @@ class Run:
     @torch.no_grad()
     def similar(self, key: Key, *, k: int = 10) -> list[Neighbour]:
         """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``."""
-        own = int(self._ids([key])[0])
+        own = int(self._ids([key], strict=True)[0])
         vectors = normalize(self._vectors(), dim=-1)
         scores = vectors @ vectors[own]
         scores[own] = -math.inf
@@ -159,9 +121,10 @@ class Run:
     ) -> list[Neighbour]:
         """Return the ``k`` classes that best follow a history, oldest first; seen ones left out."""
         ids = self._ids(history)
-        context = ids[-self.config.max_history :][None]
-        if not context.shape[1]:
-            context = torch.full((1, 1), -1)
+        # Before the history comes nothing, which some models have a vector of their own for.
+        reach = self._reach() if self.model.causal else self.config.max_history
+        padding = torch.full((reach if self.model.causal else 1,), -1)
+        context = torch.cat([padding, ids])[-reach:][None]
         exclude = None if include_seen or not len(ids) else ids[None]
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
         top = self.model.head.topk(self.model.encode(context), k, exclude=exclude)
@@ -170,8 +133,11 @@ class Run:
         scores = top.scores[0][kept].tolist()
         return [Neighbour(key=key, score=score) for key, score in zip(keys, scores, strict=True)]
 
-    def _ids(self, keys: Sequence[Key]) -> Tensor:
-        """Return the ids of keys; text from a command line may stand for whole numbers."""
+    def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
+        """Return the ids of keys; text from a command line may stand for whole numbers.
+
+        With ``strict`` a key without a class is an error, even if there is an unknown key.
+        """
         if not len(keys):
             return torch.empty(0, dtype=torch.int64)
         given: Any = list(keys)
@@ -181,7 +147,8 @@ class Run:
             values = values.cast(pl.Int64, strict=False)
             if not plain or values.null_count():
                 raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
-        return self.vocabulary.encode(values)
+        known = Vocabulary(self.vocabulary.table) if strict else self.vocabulary
+        return known.encode(values)
 
     def _best(self, scores: Tensor, k: int) -> list[Neighbour]:
         best = scores.topk(min(k, len(scores)))
@@ -217,7 +184,7 @@ class Run:
     @torch.no_grad()
     def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
         """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
-        ids = self._ids([a, b, c])
+        ids = self._ids([a, b, c], strict=True)
         vectors = normalize(self._vectors(), dim=-1)
         scores = vectors @ normalize(vectors[ids[1]] - vectors[ids[0]] + vectors[ids[2]], dim=0)
         scores[ids] = -math.inf
@@ -234,41 +201,48 @@ class Run:
             raise ValueError(f"{name} tells a word from both sides: it cannot go on with a text")
         num_words = check_whole("num_words", num_words, 1, 1_000_000)
         generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
-        ids = self._ids(split_words(start, self.config.tokens or None)).tolist()
-        end = self.vocabulary.encode([self.config.end])[0] if self.config.end else -1
-        reach = max(self.config.max_history, self.config.order)
-        while len(ids) < num_words and (not ids or ids[-1] != end):
-            context = torch.tensor([([-1] * reach + ids)[-reach:]])
-            weights = self._next_word(context)
-            ids.append(int(torch.multinomial(weights, 1, generator=generator)))
-        return [str(key) for key in self.vocabulary.decode(ids)] if ids else []
-
-    def _next_word(self, context: Tensor) -> Tensor:
-        """Return P(y | context) of every class, the unknown word left out, [V]."""
-        windows = type(self.model).windows(
-            Sequences.from_lists([[0]]),
-            max_history=self.config.max_history,
-            window=self.config.window,
+        ids = self._ids(split_words(start, self.config.tokens or None), strict=True).tolist()
+        unknown, end = self.vocabulary.unknown, self.config.end or None
+        go_on(
+            self.model,
+            ids,
+            length=num_words,
+            reach=self._reach(),
+            end=None if end is None else self.vocabulary.id_of(end),
+            left_out=None if unknown is None else self.vocabulary.id_of(unknown),
+            generator=generator,
         )
-        log_prob = self.model.head.log_prob(self.model.encode(context[:, -windows.before :]))[0]
-        probability = log_prob.double().exp()
-        if self.config.unknown in self.vocabulary:
-            probability[self.vocabulary.encode([self.config.unknown])] = 0
-        return probability
+        return [str(key) for key in self.vocabulary.decode(ids)]
+
+    def _reach(self) -> int:
+        """Return how many words before another one the model reads."""
+        history, window = self.config.max_history, self.config.window
+        nothing = Sequences.from_lists([[]])
+        return type(self.model).windows(nothing, max_history=history, window=window).before
 
     def read_source(self, path: str | Path | None = None) -> Source:
         """Return the data of the run, read again from where it was, or from ``path``."""
-        return read_configured(path or self.description["source"], self.config)
+        path = path or self.description["source"]
+        if has_grown(self.description):
+            return read_with(path, self.config, self.vocabulary)
+        return read_configured(path, self.config)
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
         """Return exact metrics on the examples that were held out of training."""
         source = self.read_source(path)
-        if source.vocabulary.keys.to_list() != self.vocabulary.keys.to_list():
+        if not self._is_own(source):
             raise ValueError("the source has another vocabulary than the run: it has changed")
         held = split_source(self.config, source).validation
         if held is None:
             raise ValueError("validation_size is 0: nothing was held out to evaluate on")
         return evaluate_ranking(self.model.head, self.model.encode, held)
+
+    def _is_own(self, source: Source) -> bool:
+        """Return whether the run can have been trained on a source."""
+        if has_grown(self.description):
+            # It was read with the vocabulary of the run: only the content can tell.
+            return bool(describe("", source)["sha256"] == self.description["sha256"])
+        return source.vocabulary.keys.equals(self.vocabulary.keys)
 
     def export(self, path: str | Path, *, to: ExportFormat = "word2vec") -> None:
         """Write the vectors, or for ``onnx`` the encoder, to a file.

@@ -22,6 +22,7 @@ FORMAT_VERSION = 1
 _DESCRIPTION, _CONFIG, _VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
 _FIELDS: dict[str, type] = {"source": str, "kind": str, "classes": int, "sha256": str}
 _VOCABULARY_DIGEST = "vocabulary_sha256"
+_GROWN = "grown"
 
 
 def holds_run(folder: Path) -> bool:
@@ -29,8 +30,11 @@ def holds_run(folder: Path) -> bool:
     return (folder / _DESCRIPTION).exists()
 
 
-def describe(path: str | Path, source: Source) -> dict[str, Any]:
-    """Return what tells this source from another: where it is, and what was read from it."""
+def describe(path: str | Path, source: Source, *, grown: bool = False) -> dict[str, Any]:
+    """Return what tells this source from another: where it is, and what was read from it.
+
+    ``grown`` says that some of the classes are of an older run.
+    """
     digest = sha256()
     for tensor in (source.sequences.values, source.sequences.offsets):
         digest.update(_bytes(tensor))
@@ -41,7 +45,13 @@ def describe(path: str | Path, source: Source) -> dict[str, Any]:
         "classes": len(source.vocabulary),
         "sequences": len(source.sequences),
         "sha256": digest.hexdigest(),
+        **({_GROWN: True} if grown else {}),
     }
+
+
+def has_grown(description: Mapping[str, Any]) -> bool:
+    """Return whether the source alone does not tell the classes: some are of an older run."""
+    return description.get(_GROWN) is True
 
 
 def _bytes(tensor: Tensor) -> bytes:

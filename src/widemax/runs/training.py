@@ -6,84 +6,37 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from widemax.data import Sequences, Source, Windows
+from widemax.data import Source, Windows
 from widemax.evaluation import evaluate_ranking
 from widemax.files import remove_torn_files
 from widemax.models import Model
-from widemax.runs.building import build_model, build_steps, model_class
+from widemax.runs.building import build_model, build_steps
 from widemax.runs.config import Config
-from widemax.runs.reading import read_configured
+from widemax.runs.reading import read_configured, read_growing, read_with
+from widemax.runs.run import Run
 from widemax.runs.run_folder import (
     check_cold,
     check_run,
     check_same_source,
     create_folder,
     describe,
+    has_grown,
     holds_run,
     stored_config,
+    stored_vocabulary,
 )
-from widemax.runs.warm_start import WarmStart, as_vectors, warm_start
+from widemax.runs.splitting import Split, split_source
+from widemax.runs.warm_start import Learnt, WarmStart, as_learnt, warm_start
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at
 from widemax.training.steps import FitSteps, Steps
-from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker
+from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker, check_tracking
 from widemax.vectors import KeyedVectors
-
-_HELD_OUT_SEED = 20_111
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """The examples of a source: those trained on, and those held out."""
-
-    training: Windows
-    validation: Windows | None
-
-
-def split_source(config: Config, source: Source) -> Split:
-    """Hold out ``validation_size`` examples, never seen in training.
-
-    Of a log, the last item of users, with all before it as history; of a text, whole sentences.
-    """
-    cut = partial(
-        model_class(config, source.kind).windows,
-        max_history=config.max_history,
-        window=config.window,
-    )
-    sequences = source.sequences
-    if not config.validation_size:
-        return Split(training=cut(sequences), validation=None)
-    if source.kind == "text":
-        train, held = _split_sentences(sequences, config.validation_size)
-        return Split(training=cut(train), validation=_some(cut(held), config))
-    train, targets = sequences.split_last()
-    last = (sequences.offsets[1:] - 1)[targets[:, 0] >= 0]
-    validation = cut(sequences, positions=last)
-    return Split(training=cut(train), validation=_some(validation, config))
-
-
-def _split_sentences(sequences: Sequences, size: int) -> tuple[Sequences, Sequences]:
-    """Hold out the last sentences that hold about ``size`` words, at most a tenth of all."""
-    words = max(1, len(sequences.values))
-    return sequences.split(min(0.1, size / words))
-
-
-def _some(windows: Windows, config: Config) -> Windows:
-    """Return ``validation_size`` examples, the same in every run."""
-    positions = windows.positions
-    if positions is None:
-        positions = torch.arange(len(windows))
-    if len(positions) > config.validation_size:
-        seeded = torch.Generator().manual_seed(_HELD_OUT_SEED)
-        chosen = torch.randperm(len(positions), generator=seeded)[: config.validation_size]
-        positions = positions[chosen.sort().values]
-    return Windows(windows.sequences, windows.before, windows.after, positions)
 
 
 def plan_of(config: Config, steps: Steps) -> Plan:
@@ -136,7 +89,7 @@ def prepare(
     folder: str | Path,
     *,
     resume: bool = False,
-    vectors: KeyedVectors | str | Path | None = None,
+    vectors: Learnt | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
 ) -> Training:
@@ -151,17 +104,18 @@ def prepare(
         check_run(folder)
         config = stored_config(folder)
     _check_free(folder, resume)
+    check_tracking(config.tracking)
     if config.threads:
         torch.set_num_threads(config.threads)
-    source = read_configured(source_path, config)
+    learnt = None if vectors is None else as_learnt(vectors)
+    source = _read(source_path, config, folder if resume else None, learnt)
     model = build_model(config, source)
+    description = describe(source_path, source, grown=isinstance(learnt, Run))
     warm = None
-    if vectors is not None:
-        warm = warm_start(model, source.vocabulary, as_vectors(vectors))
-    split = split_source(config, source)
-    description = describe(source_path, source)
-    if warm is not None:
+    if learnt is not None:
+        warm = warm_start(model, source.vocabulary, learnt)
         description["warm_start"] = {"found": warm.found}
+    split = split_source(config, source)
     store = CheckpointStore(folder, keep_last=config.keep_last)
     steps = build_steps(config, model, split.training.sequences, split.training)
     loop = Loop(
@@ -197,6 +151,17 @@ def prepare(
     )
 
 
+def _read(
+    path: str | Path, config: Config, resumed: Path | None, learnt: KeyedVectors | Run | None
+) -> Source:
+    """Read a source with the classes that it has in this run."""
+    if isinstance(learnt, Run):
+        return read_growing(path, config, learnt.vocabulary)
+    if resumed is not None and has_grown(check_run(resumed)):
+        return read_with(path, config, stored_vocabulary(resumed))
+    return read_configured(path, config)
+
+
 def _check_free(folder: Path, resume: bool) -> None:
     if not resume and holds_run(folder):
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
@@ -223,7 +188,7 @@ def _validation(model: Model, examples: Windows | None) -> Callable[[], Mapping[
 def _trackers(folder: Path, config: Config, step: int) -> list[Tracker]:
     trackers: list[Tracker] = [JsonLines(folder / "metrics.jsonl", after_step=step)]
     if config.tracking == "tensorboard":
-        trackers.append(TensorBoard(folder / "tensorboard"))
+        trackers.append(TensorBoard(folder / "tensorboard", after_step=step))
     elif config.tracking == "mlflow":
         trackers.append(MLflow(folder.name))
     return trackers

@@ -38,6 +38,9 @@ NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
     {
         "head": (_NEURAL,),
         "dimension": (_NEURAL,),
+        "similarity": (_NEURAL,),
+        "temperature": (_NEURAL,),
+        "bias": (_NEURAL,),
         "sampler": (_SAMPLES, _NEURAL),
         "objective": (Need(setting="head", values=("sampled",)), _NEURAL),
         "hidden_size": (Need(setting="model", values=("nnlm", "lstm")),),
@@ -50,12 +53,16 @@ NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "batch_size": (_BY_GRADIENTS, _NEURAL),
         "clip_norm": (_BY_GRADIENTS, _NEURAL),
         "weight_decay": (_BY_GRADIENTS, _NEURAL),
+        "schedule": (_NEURAL,),
+        "warmup_steps": (_NEURAL,),
         "num_samples": (
             _SAMPLES,
             Need(setting="sampler", values=NOT_DRAWN, negated=True),
+            _NEURAL,
         ),
-        "distortion": (_SAMPLES, Need(setting="sampler", values=("unigram",))),
+        "distortion": (_SAMPLES, Need(setting="sampler", values=("unigram",)), _NEURAL),
         "epochs": (Need(setting="steps", values=(0,)), _NEURAL),
+        "steps": (_NEURAL,),
         "window": (Need(setting="model", values=("auto", "cbow", "skip-gram")),),
         "max_history": (
             Need(setting="model", values=("cbow", "skip-gram", "n-gram"), negated=True),

@@ -1,4 +1,4 @@
-"""Starting a run from vectors that were trained before."""
+"""Starting a run from what was learnt before: vectors of a file, or another run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from torch import Tensor
 from widemax.encoders import BagEncoder
 from widemax.heads import ScorerHead
 from widemax.models import Model
+from widemax.runs.run import Run
+from widemax.runs.run_folder import holds_run
 from widemax.scoring import TableScorer
 from widemax.vectors import KeyedVectors, read_word2vec_binary, read_word2vec_text
 from widemax.vectors.rows import opened, read_header
 from widemax.vocabulary import Vocabulary
 
 _LONGEST_LINE = 2**25
+
+Learnt = KeyedVectors | Run | str | Path
+"""What a run may start from: vectors, a run, or the path of either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +33,18 @@ class WarmStart:
     classes: int
 
 
-def as_vectors(vectors: KeyedVectors | str | Path) -> KeyedVectors:
-    """Return the vectors, read from a word2vec file (text or binary) if it is a path."""
-    if isinstance(vectors, KeyedVectors):
-        return vectors
-    return read_word2vec_text(vectors) if _is_text(vectors) else read_word2vec_binary(vectors)
+def as_learnt(learnt: Learnt) -> KeyedVectors | Run:
+    """Return vectors or a run, read from a word2vec file or a folder if it is a path."""
+    if isinstance(learnt, KeyedVectors | Run):
+        return learnt
+    if holds_run(Path(learnt)):
+        return Run(learnt)
+    if Path(learnt).is_dir():
+        raise ValueError(
+            f"vectors must be a word2vec file or the folder of a run, and {learnt} is a folder "
+            "without a run.json"
+        )
+    return read_word2vec_text(learnt) if _is_text(learnt) else read_word2vec_binary(learnt)
 
 
 def _is_text(path: str | Path) -> bool:
@@ -51,12 +63,14 @@ def _is_text(path: str | Path) -> bool:
 
 
 @torch.no_grad()
-def warm_start(model: Model, vocabulary: Vocabulary, vectors: KeyedVectors) -> WarmStart:
-    """Copy the vectors of known keys into the input vectors and, where there is one, the table.
+def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run) -> WarmStart:
+    """Copy what was learnt about known keys: vectors into each table, or a run's tables one by one.
 
-    Formula: u(y) = v(y) = the given vector of the key of y; classes without one stay as they are.
+    Formula: u(y) = v(y) = the given vector of the key of y; of a run, u(y) = its u(y) and
+    v(y) = its v(y), with the bias of y. What was not given stays as it is: classes of other keys,
+    and the inner nodes of a tree.
 
-    Shapes: ``vectors`` [W, D] of any W keys, D that of the model.
+    Shapes: ``learnt`` has vectors [W, D] of any W keys, D that of the model.
 
     Cost: O(V + W) to match the keys, O(found · D) to copy.
 
@@ -74,40 +88,53 @@ def warm_start(model: Model, vocabulary: Vocabulary, vectors: KeyedVectors) -> W
     [[0.0, 1.0]]
     """
     tables = _tables(model)
-    dimension = tables[0].shape[1]
-    if vectors.dimension != dimension:
+    keys, given = _given(learnt, tables)
+    dimension, wanted = given["input"].shape[1], tables["input"].shape[1]
+    if dimension != wanted:
         raise ValueError(
-            f"vectors must have the dimension of the run, {dimension}, got {vectors.dimension}: "
-            f"train with dimension = {vectors.dimension}, or give others"
+            f"vectors must have the dimension of the run, {wanted}, got {dimension}: "
+            f"train with dimension = {dimension}, or give others"
         )
-    rows = _rows_of(vocabulary, vectors)
+    rows = _rows_of(vocabulary, keys)
     found = torch.tensor(rows.is_not_null().arg_true().to_numpy(), dtype=torch.int64)
     if not len(found):
         raise ValueError(
             f"vectors must hold keys of the source, got none of its {len(vocabulary):,} classes "
-            f"(such as {vocabulary.keys[0]!r}) among {len(vectors):,} keys "
-            f"(such as {vectors.keys[0]!r})"
+            f"(such as {vocabulary.keys[0]!r}) among {len(keys):,} keys "
+            f"(such as {keys[0]!r})"
         )
-    given = vectors.vectors[torch.tensor(rows.drop_nulls().to_numpy())]
-    for table in tables:
-        table[found] = given.to(table.dtype)
+    taken = torch.tensor(rows.drop_nulls().to_numpy())
+    for name in tables.keys() & given.keys():
+        tables[name][found] = given[name][taken].to(tables[name].dtype)
     return WarmStart(found=len(found), classes=len(vocabulary))
 
 
-def _tables(model: Model) -> list[Tensor]:
-    """Return the matrices [V, D] of a model that hold a vector of each class."""
+def _given(
+    learnt: KeyedVectors | Run, tables: dict[str, Tensor]
+) -> tuple[pl.Series, dict[str, Tensor]]:
+    """Return the keys, and what there is for each table."""
+    if isinstance(learnt, Run):
+        return learnt.vocabulary.keys.cast(pl.String), _tables(learnt.model)
+    matrices = [name for name, table in tables.items() if table.dim() == 2]
+    return learnt.keys, dict.fromkeys(matrices, learnt.vectors)
+
+
+def _tables(model: Model) -> dict[str, Tensor]:
+    """Return all of a model that has one row a class, by what it is for."""
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, BagEncoder):
         raise ValueError(f"{type(model).__name__} has no input vectors to start from others")
-    tables: list[Tensor] = [encoder.weight]
+    tables: dict[str, Tensor] = {"input": encoder.weight}
     if isinstance(model.head, ScorerHead) and isinstance(model.head.scorer, TableScorer):
-        tables.append(model.head.scorer.weight)
+        tables["class"] = model.head.scorer.weight
+        if model.head.scorer.bias is not None:
+            tables["bias"] = model.head.scorer.bias
     return tables
 
 
-def _rows_of(vocabulary: Vocabulary, vectors: KeyedVectors) -> pl.Series:
-    """Return the row of each class among the vectors, null where its key is not there."""
+def _rows_of(vocabulary: Vocabulary, keys: pl.Series) -> pl.Series:
+    """Return the row of each class among the keys, null where it is not there."""
     # Files hold text: keys that are whole numbers are matched by their decimal digits.
-    keys = vocabulary.keys.cast(pl.String)
-    rows = pl.int_range(len(vectors), eager=True)
-    return keys.replace_strict(vectors.keys, rows, default=None, return_dtype=pl.Int64)
+    own = vocabulary.keys.cast(pl.String)
+    rows = pl.int_range(len(keys), eager=True)
+    return own.replace_strict(keys, rows, default=None, return_dtype=pl.Int64)

@@ -103,8 +103,9 @@ class TensorBoard:
     'TensorBoard'
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self._writer = _summary_writer_class()(str(folder))
+    def __init__(self, folder: str | Path, *, after_step: int = 0) -> None:
+        """Go on with a folder; points after ``after_step`` belong to a part that is run again."""
+        self._writer = _summary_writer_class()(str(folder), purge_step=after_step + 1)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one point to each curve."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from widemax.data import Sequences
 from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.kernels.alias import build_alias_table, scaled_weights
-from widemax.kernels.word2vec import Corpus, Opponents, Tables, train_words
+from widemax.kernels.word2vec import Corpus, Opponents, Tables, trainer
 from widemax.models import SkipGram, WordModel
 from widemax.objectives import negative_sampling
 from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
@@ -27,15 +27,17 @@ from widemax.validation import check_positive, check_whole
 _REGISTER = 8
 """float32 numbers in one register: rows of the tables are padded to whole ones."""
 
-_LONGEST_JOB = 10_000
-_FEWEST_JOBS = 100
-_MOST_JOBS_A_STEP = 32
+_FEWEST_STEPS = 100
+"""Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
+
+_USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
+_SHORT_JOB, _LONGEST_JOB = 1_000, 10_000
 
 
 class Word2VecSteps:
     """Skip-gram or CBOW, with negative sampling or a tree, in steps of some thousand words.
 
-    Formula: that of ``widemax.kernels.word2vec.train_words``. The text is cut into jobs of equal
+    Formula: that of ``widemax.kernels.word2vec``. The text is cut into jobs of equal
     length, taken in an order seeded by (seed, epoch); a step is a few jobs, and each job draws from
     a seed of its own. With one thread, the same seed gives the same bits; with several, they write
     to the tables without locks, and the order of their writing is chance.
@@ -77,17 +79,18 @@ class Word2VecSteps:
         self.threads = check_whole("threads", threads, 0, 1024) or torch.get_num_threads()
         self.seed = check_whole("seed", seed, 0, 2**63 - 1)
         self._output = output_table(model)
-        self._opponents = _opponents(model)
+        self._opponents, negatives = _opponents(model)
         self._corpus = _corpus(model, sequences)
         num_words = len(sequences.values)
-        self._job_words = max(1, min(_LONGEST_JOB, num_words // _FEWEST_JOBS))
+        self._job_words = _job_words(num_words)
         self._num_jobs = math.ceil(num_words / self._job_words)
-        self._jobs_a_step = max(1, min(_MOST_JOBS_A_STEP, self._num_jobs // _FEWEST_JOBS))
+        self._jobs_a_step = max(1, min(_MOST_JOBS_A_STEP, self._num_jobs // _FEWEST_STEPS))
         self.per_epoch = math.ceil(self._num_jobs / self._jobs_a_step)
         self._order: tuple[int, Tensor] | None = None
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self._step = 0
         self.load_state({})
+        self._train = trainer(negatives, not isinstance(model, SkipGram))
 
     def take(self, step: int, learning_rate: float) -> None:
         """Train on the jobs of this step."""
@@ -105,14 +108,13 @@ class Word2VecSteps:
         stop = min(start + self._job_words, len(self._corpus.words))
         # Seeds that differ in one bit give unrelated streams: the kernel mixes them.
         seed = (self.seed * 1_000_003 + epoch * self._num_jobs + job) % 2**63
-        kept: int = train_words(
+        kept: int = self._train(
             self._corpus,
             start,
             stop,
             self._tables,
             self._opponents,
             self.window,
-            not isinstance(self.model, SkipGram),
             rate,
             seed,
         )
@@ -217,19 +219,31 @@ def output_table(model: WordModel) -> nn.Parameter:
     return head.scorer.weight
 
 
-def _opponents(model: WordModel) -> Opponents:
+def _opponents(model: WordModel) -> tuple[Opponents, int]:
+    """Return what stands against each word, and how many negatives that means, 0 for a tree."""
     nothing = np.empty(0, np.int64)
     head = model.head
     if isinstance(head, HierarchicalHead):
         starts, path, labels = _paths(head.tree)
         table = np.empty((0, 2), np.int32)
-        return Opponents(starts, path, labels, table, table.view(np.float32), 0)
+        return Opponents(starts, path, labels, table, table.view(np.float32)), 0
     assert isinstance(head, SampledHead)
     assert head.num_samples is not None
     probability = head.sampler.log_prob(torch.arange(head.num_classes)).exp()
     table = build_alias_table(scaled_weights(probability.double().numpy()))
     labels = np.empty(0, np.float32)
-    return Opponents(nothing, nothing, labels, table, table.view(np.float32), head.num_samples)
+    drawn = Opponents(nothing, nothing, labels, table, table.view(np.float32))
+    return drawn, head.num_samples
+
+
+def _job_words(num_words: int) -> int:
+    """Return the length of a job: several a step, for the threads, unless they would be short.
+
+    A job may end in mid-sentence and cuts the windows there, which is why short ones are shunned.
+    """
+    a_step = num_words // _FEWEST_STEPS
+    wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB))
+    return max(1, min(wanted, _LONGEST_JOB))
 
 
 def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
