@@ -117,7 +117,7 @@ def test_fault_15_killed_at_any_moment_it_ends_bit_identical(kind, request, tmp_
     print(f"{kills()} kills in {runs} runs")
 
 
-READING = ("widemax.runs.training", "read_source", 1)
+READING = ("widemax.runs.training", "read_configured", 1)
 IN_A_STEP = ("widemax.training.steps", "check_finite", 8)
 VALIDATING = ("widemax.runs.training", "evaluate_ranking", 2)
 SAVING = ("widemax.training.checkpoints", "write_checkpoint", 3)

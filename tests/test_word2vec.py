@@ -6,7 +6,8 @@ import torch
 from scipy.stats import binom, chisquare
 
 from widemax.data import Sequences
-from widemax.kernels.word2vec import Corpus, Opponents, Tables, trainer
+from widemax.kernels import word2vec
+from widemax.kernels.word2vec import Corpus, Opponents, Tables
 from widemax.kernels.word2vec_reference import train_words_reference
 from widemax.models import CBOW, SkipGram
 from widemax.training import Word2VecSteps
@@ -61,8 +62,8 @@ def random_tables(num_inputs, num_outputs, dimension, *, scale=0.5):
 
 def train_words(corpus, start, stop, tables, opponents, window, bag, rate, seed, *, negatives):
     """Call the kernel as the reference is called."""
-    train = trainer(negatives, bag)
-    return train(corpus, start, stop, tables, opponents, window, rate, seed)
+    given = (corpus, start, stop, tables, opponents, window, rate, seed)
+    return word2vec.train_words(*given, negatives=negatives, bag=bag)
 
 
 def both(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +26,7 @@ _u = np.uint64
 # could raise would keep them scalar.
 _REORDER = {"reassoc", "contract", "nsz"}
 _REACH, _NUMBER, _HITS = 0, 1, 2
+_USUAL_NEGATIVES = 5
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -85,23 +84,76 @@ class _Room(NamedTuple):
     """For each slot: the reach, the number of outputs, how many of them are the word itself."""
 
 
-@cache
-def trainer(negatives: int, bag: bool) -> Callable[..., int]:
-    """Return ``train_words`` for so many negatives, 0 for a tree, and for bags or not.
+def train_words(
+    corpus: Corpus,
+    start: int,
+    stop: int,
+    tables: Tables,
+    opponents: Opponents,
+    window: int,
+    rate: float,
+    seed: int,
+    *,
+    negatives: int,
+    bag: bool,
+) -> int:
+    """Train on the words start … stop − 1 of a corpus; return how many were kept.
 
-    Both are constants of what is compiled, which makes it a tenth quicker. It takes some seconds
-    the first time, and is kept on disk; as a constant, the dimension would gain another twentieth,
-    but each would have to be compiled by itself.
+    Formula: each word is kept with probability keep / (2^32 − 1). For a kept word w, and each kept
+    neighbour c up to ``reach`` places away, reach uniform in 1 … window: x = input(c), or with
+    ``bag`` x = the mean of all; then for each opponent o with its label,
+    g = rate·(label − σ(x·o)); x += Σ_o g·o (with ``bag``, every neighbour does) and o += Σ_x g·x,
+    all from the values before the window. A word meets the same opponents in all of its window; a
+    drawn negative that is the word itself is passed over. Windows end where sentences do.
+
+    Shapes: see ``Corpus``, ``Tables``, ``Opponents``; ``negatives`` is 0 for a tree.
+
+    Cost: O(window · opponents · D) a word; the rows of the next word are fetched meanwhile.
+
+    Reference: Mikolov et al. 2013; Ji et al., "Parallelizing Word2Vec in Shared and Distributed
+    Memory", 2016 (negatives shared by the window).
+
+    Use when: several threads work on the same tables at once, without locks. Avoid when: the bits
+    of the result must not depend on the number of threads.
     """
+    train = _train_usual if negatives == _USUAL_NEGATIVES else _train_any
+    kept: int = train(corpus, start, stop, tables, opponents, window, rate, seed, negatives, bag)
+    return kept
 
-    @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
-    def train_words(corpus, start, stop, tables, opponents, window, rate, seed):  # type: ignore[no-untyped-def]
-        return _train_words(
-            corpus, start, stop, tables, opponents, window, rate, seed, negatives, bag
-        )
 
-    compiled: Callable[..., int] = train_words
-    return compiled
+@njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
+def _train_usual(
+    corpus: Corpus,
+    start: int,
+    stop: int,
+    tables: Tables,
+    opponents: Opponents,
+    window: int,
+    rate: float,
+    seed: int,
+    negatives: int,
+    bag: bool,
+) -> int:
+    # The number as a constant: loops over it are unrolled, a tenth quicker.
+    return _train_words(
+        corpus, start, stop, tables, opponents, window, rate, seed, _USUAL_NEGATIVES, bag
+    )
+
+
+@njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
+def _train_any(
+    corpus: Corpus,
+    start: int,
+    stop: int,
+    tables: Tables,
+    opponents: Opponents,
+    window: int,
+    rate: float,
+    seed: int,
+    negatives: int,
+    bag: bool,
+) -> int:
+    return _train_words(corpus, start, stop, tables, opponents, window, rate, seed, negatives, bag)
 
 
 @njit(inline="always")
@@ -117,25 +169,6 @@ def _train_words(
     negatives: int,
     bag: bool,
 ) -> int:
-    """Train on the words start … stop − 1 of a corpus; return how many were kept.
-
-    Formula: each word is kept with probability keep / (2^32 − 1). For a kept word w, and each kept
-    neighbour c up to ``reach`` places away, reach uniform in 1 … window: x = input(c), or with
-    ``bag`` x = the mean of all; then for each opponent o with its label,
-    g = rate·(label − σ(x·o)); x += Σ_o g·o (with ``bag``, every neighbour does) and o += Σ_x g·x,
-    all from the values before the window. A word meets the same opponents in all of its window; a
-    drawn negative that is the word itself is passed over. Windows end where sentences do.
-
-    Shapes: see ``Corpus``, ``Tables``, ``Opponents``.
-
-    Cost: O(window · opponents · D) a word; the rows of the next word are fetched meanwhile.
-
-    Reference: Mikolov et al. 2013; Ji et al., "Parallelizing Word2Vec in Shared and Distributed
-    Memory", 2016 (negatives shared by the window).
-
-    Use when: several threads work on the same tables at once, without locks. Avoid when: the bits
-    of the result must not depend on the number of threads.
-    """
     dimension = tables.inputs.shape[1]
     room = _allocate(opponents, window, dimension, negatives)
     state = np.array([_u(seed)])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from widemax.data import Sequences
 from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.kernels.alias import build_alias_table, scaled_weights
-from widemax.kernels.word2vec import Corpus, Opponents, Tables, trainer
+from widemax.kernels.word2vec import Corpus, Opponents, Tables, train_words
 from widemax.models import SkipGram, WordModel
 from widemax.objectives import negative_sampling
 from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
@@ -31,7 +31,7 @@ _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
 
 _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
-_SHORT_JOB, _LONGEST_JOB = 1_000, 10_000
+_SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
 
 
 class Word2VecSteps:
@@ -79,7 +79,7 @@ class Word2VecSteps:
         self.threads = check_whole("threads", threads, 0, 1024) or torch.get_num_threads()
         self.seed = check_whole("seed", seed, 0, 2**63 - 1)
         self._output = output_table(model)
-        self._opponents, negatives = _opponents(model)
+        self._opponents, self._negatives = _opponents(model)
         self._corpus = _corpus(model, sequences)
         num_words = len(sequences.values)
         self._job_words = _job_words(num_words)
@@ -90,7 +90,6 @@ class Word2VecSteps:
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self._step = 0
         self.load_state({})
-        self._train = trainer(negatives, not isinstance(model, SkipGram))
 
     def take(self, step: int, learning_rate: float) -> None:
         """Train on the jobs of this step."""
@@ -108,7 +107,7 @@ class Word2VecSteps:
         stop = min(start + self._job_words, len(self._corpus.words))
         # Seeds that differ in one bit give unrelated streams: the kernel mixes them.
         seed = (self.seed * 1_000_003 + epoch * self._num_jobs + job) % 2**63
-        kept: int = self._train(
+        return train_words(
             self._corpus,
             start,
             stop,
@@ -117,8 +116,9 @@ class Word2VecSteps:
             self.window,
             rate,
             seed,
+            negatives=self._negatives,
+            bag=not isinstance(self.model, SkipGram),
         )
-        return kept
 
     @torch.no_grad()
     def publish(self) -> None:
@@ -242,8 +242,8 @@ def _job_words(num_words: int) -> int:
     A job may end in mid-sentence and cuts the windows there, which is why short ones are shunned.
     """
     a_step = num_words // _FEWEST_STEPS
-    wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB))
-    return max(1, min(wanted, _LONGEST_JOB))
+    wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)
+    return min(wanted, _LONGEST_JOB)
 
 
 def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
