@@ -118,14 +118,32 @@ class Report:
             figures = [{**asdict(bar), "holds": bar.holds} for bar in self.bars]
             result = {"machine": machine, "figures": figures}
             self.arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+            table = as_markdown(self.arguments.json.stem, machine, self.bars)
+            self.arguments.json.with_suffix(".md").write_text(table)
         missed = [bar.name for bar in self.bars if not bar.holds]
         if self.arguments.check and missed:
             sys.exit(f"missed: {', '.join(missed)}")
 
 
+def as_markdown(title: str, machine: dict[str, str | int], bars: list[Bar]) -> str:
+    """Return the figures as a table to read or to quote."""
+    lines = [f"# {title}", "", ", ".join(f"{name} {value}" for name, value in machine.items()), ""]
+    lines += ["| figure | value | bar | |", "|---|---:|---|---|"]
+    for bar in bars:
+        limit = "" if bar.limit is None else f"{bar.direction} {bar.limit:g}"
+        mark = "" if bar.limit is None else "ok" if bar.holds else "missed"
+        lines.append(f"| {bar.name.replace('|', '/')} | {bar.value:,.5g} | {limit} | {mark} |")
+    return "\n".join(lines) + "\n"
+
+
 def command_line(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with --json FILE and --check, to which a script may add its own."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the figures to FILE, and as Markdown beside it",
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 if a figure misses its bar")
     return parser

@@ -58,7 +58,7 @@ def test_the_same_seed_gives_the_same_bits(model_class, tree):
 
 @pytest.mark.parametrize(("model_class", "tree"), KINDS)
 def test_training_resumes_to_the_bit(model_class, tree):
-    sequences = zipf_sentences()
+    sequences = zipf_sentences(num_words=30_000)
     whole = trained(seeded(model_class, tree, sequences), sequences, steps=250)
     # Step 130 is in the middle of the second epoch.
     part = trained(seeded(model_class, tree, sequences), sequences, steps=130)

@@ -33,7 +33,8 @@ class NGramSampler(DrawnSampler):
     Shapes: ``weights`` [order + 1]; context [B, order − 1], oldest id first, −1 where there is
     none; candidates [B, S]. A context of one row holds for every row.
 
-    Cost: O(1) a draw; log p by O(order · log N) for a corpus of N ids; 8·order bytes an id.
+    Cost: O(1) a draw; log p by O(order · log N) for a corpus of N ids; 8·order bytes an id and 16
+    bytes a different n-gram.
 
     Reference: Bengio & Senécal 2003, 2008; Jelinek & Mercer 1980 (interpolation by EM).
 
@@ -56,6 +57,8 @@ class NGramSampler(DrawnSampler):
     """Interpolation weights: [0] of the uniform distribution, [n] of the n-gram."""
 
     _keys: Tensor
+    _distinct: Tensor
+    _counts: Tensor
     _contexts: Tensor
     _starts: Tensor
     _sizes: Tensor
@@ -77,9 +80,13 @@ class NGramSampler(DrawnSampler):
         self.least_uniform = least_uniform
         start = torch.tensor(_check_weights(weights, self.order), dtype=torch.float64)
         self.register_buffer("weights", _with_floor(start, least_uniform))
-        ends = np.cumsum([len(table) for table in tables]).tolist()
-        self._levels = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        self._levels = _slices(tables)
         self.register_buffer("_keys", torch.cat(list(tables)), persistent=False)
+        # Counted once, so that a probability is one search in a table and not two.
+        distinct, counts = zip(*(_counted(table) for table in tables), strict=True)
+        self._distinct_levels = _slices(distinct)
+        self.register_buffer("_distinct", torch.cat(distinct), persistent=False)
+        self.register_buffer("_counts", torch.cat(counts), persistent=False)
         for name in ("_contexts", "_starts", "_sizes"):
             empty = torch.empty(0, dtype=torch.int64)
             self.register_buffer(name, empty, persistent=False)
@@ -211,10 +218,11 @@ class NGramSampler(DrawnSampler):
         parts = [
             torch.full(ids.shape, 1 / self.num_classes, dtype=torch.float64, device=ids.device)
         ]
-        for index, level in enumerate(self._levels):
-            table = self._keys[level]
+        for index, level in enumerate(self._distinct_levels):
+            table = self._distinct[level]
             key = self._contexts[:, index, None] * self.num_classes + ids
-            count = torch.searchsorted(table, key, right=True) - torch.searchsorted(table, key)
+            place = torch.searchsorted(table, key)
+            count = torch.where(table[place] == key, self._counts[level][place], 0)
             parts.append(count / self._sizes[:, index, None].clamp(min=1).double())
         return torch.stack(parts, dim=-1) * self._shares().unsqueeze(1)
 
@@ -244,6 +252,19 @@ def context_rows(rows: int, shape: tuple[int, ...]) -> int:
         f"context has {rows:,} rows, but the batch has shape {list(shape)}: call set_context "
         "with one row for each example that is not ignored"
     )
+
+
+def _slices(tables: Sequence[Tensor]) -> list[slice]:
+    """Return where each table stands in all of them one after another."""
+    ends = np.cumsum([len(table) for table in tables]).tolist()
+    return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _counted(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the different keys of a table and their counts, a key above all of count 0 last."""
+    keys, counts = table.unique_consecutive(return_counts=True)
+    above = keys.new_tensor([torch.iinfo(keys.dtype).max])
+    return torch.cat([keys, above]), torch.cat([counts, torch.zeros_like(above)])
 
 
 def _check_weights(weights: Sequence[float] | None, order: int) -> list[float]:
