@@ -1,0 +1,307 @@
+"""One feed-forward language model on the Penn Treebank; only its output layer changes.
+
+Every layer is trained from the same start of the same encoder on the same batches. The table has
+the exact test perplexity, from a distribution that is normalised over all classes explicitly; the
+training speed as a ratio to the full softmax, medians over blocks of steps that alternate with
+those of a full softmax on the same batches, after training; and the outputs computed a token.
+
+    python experiments/output_layers.py [--rows full,adaptive] [--resume] [--json FILE] [--check]
+
+Each row is stored in results/output_layers.rows.json as soon as it is done, and the table in
+results/output_layers.md; with --resume rows of the same configuration are not trained again. The
+data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from _harness import Report, command_line
+from _heads import Task
+from _language import Corpus, examples_of, load_ptb, perplexity, train
+from _layers import LAYERS, DrawCounter, Layer
+from widemax.encoders import NNLMEncoder
+from widemax.models import NNLM
+from widemax.training.steps import GradientSteps
+
+RESULTS = Path(__file__).resolve().parent / "results"
+STORED, TABLE = RESULTS / "output_layers.rows.json", RESULTS / "output_layers.md"
+MOST_PERPLEXITY = 140.2
+# Valid perplexity after each epoch is exact, on each n-th word: it only chooses the epoch.
+VALID_EVERY = 4
+TIMED_BLOCKS, STEPS_A_BLOCK = 15, 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The one model and how it is trained, chosen on the valid part with a sampled softmax."""
+
+    context_size: int = 5
+    dimension: int = 128
+    hidden_size: int = 128
+    dropout: float = 0.2
+    batch_size: int = 256
+    epochs: int = 5
+    learning_rate: float = 0.0015
+    warmup_epochs: float = 0.03
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one layer came to."""
+
+    valid_perplexity: float
+    test_perplexity: float
+    speed: float
+    """Tokens a second, as a ratio to the full softmax."""
+    outputs: float
+    """Class or node scores computed a training token."""
+    train_seconds: float
+    remark: str = ""
+
+
+def task_of(setting: Setting, corpus: Corpus) -> Task:
+    return Task(
+        corpus,
+        setting.hidden_size,
+        setting.batch_size,
+        setting.context_size,
+        class_vectors=partial(pretrained_vectors, setting, corpus),
+    )
+
+
+def build(setting: Setting, layer: Layer, task: Task) -> NNLM:
+    """The model with a layer; its encoder starts the same under all of them."""
+    torch.manual_seed(setting.seed)
+    encoder = NNLMEncoder(
+        task.num_classes,
+        setting.context_size,
+        setting.dimension,
+        setting.hidden_size,
+        dropout=setting.dropout,
+    )
+    return NNLM(encoder, layer.make(task))
+
+
+def optimizer_of(model: NNLM) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), fused=True)
+
+
+def pretrained_vectors(setting: Setting, corpus: Corpus) -> Tensor:
+    """Class vectors of a sampled softmax, trained for one epoch, to cluster a tree by."""
+    model = build(setting, LAYERS["sampled"], task_of(setting, corpus))
+    train(
+        model,
+        corpus.train,
+        corpus.valid,
+        optimizer_of(model),
+        epochs=1,
+        batch_size=setting.batch_size,
+        learning_rate=setting.learning_rate,
+        schedule="linear",
+        warmup_epochs=setting.warmup_epochs,
+        seed=setting.seed,
+        valid_every=VALID_EVERY,
+        progress=lambda line: print(f"  for the tree: {line}", flush=True),
+    )
+    return model.head.scorer.weight.detach()
+
+
+def measure(setting: Setting, layer: Layer, corpus: Corpus) -> Row:
+    """Train a layer, measure it, then time it."""
+    task = task_of(setting, corpus)
+    model = build(setting, layer, task)
+    drawn = DrawCounter()
+    if layer.counts_draws:
+        model.head.register_forward_hook(drawn)
+    history = train(
+        model,
+        corpus.train,
+        corpus.valid,
+        optimizer_of(model),
+        epochs=setting.epochs,
+        batch_size=1 if layer.examples else setting.batch_size,
+        learning_rate=layer.learning_rate or setting.learning_rate,
+        schedule="linear",
+        warmup_epochs=setting.warmup_epochs,
+        seed=setting.seed,
+        valid_every=VALID_EVERY,
+        examples=layer.examples(task, model.head) if layer.examples else None,
+        progress=lambda line: print(f"  {line}", flush=True),
+    )
+    outputs = drawn.mean if layer.counts_draws else layer.outputs(task, model.head)
+    # The timing, which goes on training, is last.
+    return Row(
+        valid_perplexity=perplexity(model, corpus.valid),
+        test_perplexity=perplexity(model, corpus.test),
+        remark=remark(layer, model, corpus),
+        outputs=outputs,
+        train_seconds=history.seconds,
+        speed=speed(setting, layer, task, model),
+    )
+
+
+@torch.no_grad()
+def remark(layer: Layer, model: NNLM, corpus: Corpus) -> str:
+    if layer.remark is None:
+        return ""
+    model.eval()
+    every_eighth = torch.arange(0, len(corpus.test), 8)
+    batch = examples_of(model, corpus.test).batch(every_eighth)
+    return layer.remark(model.head, model.encode(batch.context), batch.targets)
+
+
+def speed(setting: Setting, layer: Layer, task: Task, model: NNLM) -> float:
+    """Tokens a second of a trained model over those of a full softmax, block by block in turn."""
+    full = LAYERS["full"]
+    if layer is full:
+        return 1.0
+    both = [
+        _stepping(setting, full, task, build(setting, full, task)),
+        _stepping(setting, layer, task, model),
+    ]
+    seconds: list[list[float]] = [[], []]
+    for block in range(TIMED_BLOCKS + 1):
+        for steps, taken in zip(both, seconds, strict=True):
+            start = time.perf_counter()
+            for step in range(STEPS_A_BLOCK):
+                steps.take(block * STEPS_A_BLOCK + step, 1e-5)
+            taken.append(time.perf_counter() - start)
+    # The first block warms up.
+    medians = [statistics.median(taken[1:]) for taken in seconds]
+    return medians[0] / medians[1]
+
+
+def _stepping(setting: Setting, layer: Layer, task: Task, model: NNLM) -> GradientSteps:
+    own = layer.examples(task, model.head) if layer.examples else None
+    return GradientSteps(
+        model,
+        optimizer_of(model),
+        own or examples_of(model, task.corpus.train),
+        batch_size=1 if own else setting.batch_size,
+        seed=setting.seed + 1,
+    )
+
+
+def configuration(setting: Setting, layer: Layer) -> dict[str, Any]:
+    """What a stored row must have been made with to be taken for this one."""
+    own_rate = layer.learning_rate or setting.learning_rate
+    return {**asdict(setting), "learning_rate": own_rate, "title": layer.title, "note": layer.note}
+
+
+def read_stored() -> dict[str, dict[str, Any]]:
+    stored: dict[str, dict[str, Any]] = json.loads(STORED.read_text()) if STORED.exists() else {}
+    return stored
+
+
+def stored_rows(setting: Setting) -> dict[str, Row]:
+    """The stored rows that were made with this configuration, in the order of the layers."""
+    stored = read_stored()
+    return {
+        name: Row(**stored[name]["row"])
+        for name, layer in LAYERS.items()
+        if name in stored and stored[name]["configuration"] == configuration(setting, layer)
+    }
+
+
+def store(setting: Setting, name: str, row: Row) -> None:
+    """Add a row to those of the file as it is now, so that two runs may share it."""
+    stored = read_stored()
+    made_with = configuration(setting, LAYERS[name])
+    stored[name] = {"configuration": made_with, "row": asdict(row)}
+    RESULTS.mkdir(exist_ok=True)
+    temporary = STORED.with_suffix(".tmp")
+    temporary.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+    temporary.replace(STORED)
+    TABLE.write_text(markdown(setting, stored_rows(setting)))
+
+
+def markdown(setting: Setting, rows: dict[str, Row]) -> str:
+    """The table; perplexities beside that of the full softmax where there is one."""
+    full = rows["full"].test_perplexity if "full" in rows else math.nan
+    lines = [
+        f"Feed-forward language model on the Penn Treebank: {setting.context_size} words of "
+        f"context, vectors of {setting.dimension}, {setting.hidden_size} hidden units, dropout "
+        f"{setting.dropout:g}; Adam from {setting.learning_rate:g} down to 0 over "
+        f"{setting.epochs} epochs, batches of {setting.batch_size}. "
+        "`python experiments/output_layers.py`",
+        "",
+        "| output layer | test perplexity | to full | tokens/s to full | outputs a token | |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for name, row in rows.items():
+        layer = LAYERS[name]
+        notes = [] if layer.likelihood else ["**not likelihood-consistent**"]
+        notes += [f"rate {layer.learning_rate:g}"] if layer.learning_rate else []
+        notes += [note for note in (layer.note, row.remark) if note]
+        lines.append(
+            f"| {layer.title} | {row.test_perplexity:,.1f} "
+            f"| {100 * (row.test_perplexity / full - 1):+,.1f} % "
+            f"| {row.speed:.2f} | {row.outputs:,.1f} | {'; '.join(notes)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def add_bars(report: Report, rows: dict[str, Row]) -> None:
+    # Without the row that the others are held to, their bars are NaN, which nothing keeps.
+    full = rows["full"].test_perplexity if "full" in rows else math.nan
+    for name, row in rows.items():
+        layer = LAYERS[name]
+        limit = MOST_PERPLEXITY if name == "full" else None
+        if layer.within is not None:
+            limit = full * (1 + layer.within)
+        report.add(f"{layer.title}: test perplexity", row.test_perplexity, limit, "at most")
+        report.add(f"{layer.title}: tokens/s to full", row.speed)
+        report.add(f"{layer.title}: outputs a token", row.outputs)
+
+
+def names_of(text: str) -> list[str]:
+    """The layers of a list like full,adaptive, in the order in which they are trained."""
+    unknown = sorted(set(text.split(",")) - set(LAYERS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}; there are {', '.join(LAYERS)}")
+    return [name for name in LAYERS if name in text.split(",")]
+
+
+def main() -> None:
+    parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--rows", type=names_of, default=list(LAYERS), help="like full,adaptive")
+    parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
+    options = parser.parse_args()
+    corpus = load_ptb()
+    if corpus is None:
+        print("nothing measured: there is no Penn Treebank (set WIDEMAX_DATA)")
+        return
+    torch.set_num_threads(1)
+    setting = Setting()
+    done = stored_rows(setting) if options.resume else {}
+    for name in options.rows:
+        if name not in done:
+            print(f"{LAYERS[name].title}", flush=True)
+            done[name] = measure(setting, LAYERS[name], corpus)
+            store(setting, name, done[name])
+            print(f"  {done[name]}", flush=True)
+    rows = {name: done[name] for name in LAYERS if name in done}
+    print(markdown(setting, rows))
+    report = Report(options)
+    add_bars(report, rows)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
