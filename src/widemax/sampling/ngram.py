@@ -262,7 +262,7 @@ def _slices(tables: Sequence[Tensor]) -> list[slice]:
 
 def _counted(table: Tensor) -> tuple[Tensor, Tensor]:
     """Return the different keys of a table and their counts, a key above all of count 0 last."""
-    keys, counts = table.unique_consecutive(return_counts=True)
+    keys, counts = torch.unique_consecutive(table, return_counts=True)
     above = keys.new_tensor([torch.iinfo(keys.dtype).max])
     return torch.cat([keys, above]), torch.cat([counts, torch.zeros_like(above)])
 
