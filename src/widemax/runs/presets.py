@@ -17,7 +17,6 @@ _KERNEL: dict[str, Value] = {
     "sampler": "unigram",
     "objective": "negative-sampling",
     "num_samples": 5,
-    "learning_rate": 0.025,
     "schedule": "linear",
     "patience": 0,
     # Negative sampling does not learn probabilities: its loss says little about its vectors.
@@ -51,6 +50,8 @@ def preset_for(given: Mapping[str, Any]) -> dict[str, Value]:
     preset = dict(PRESETS.get(model, {})) if isinstance(model, str) else {}
     if model in KERNEL_MODELS and not kernel_refusal({**_KERNEL, **given}):
         preset |= _KERNEL
+        # As in the program that came with the papers: a bag has one example where pairs are many.
+        preset["learning_rate"] = 0.05 if model == "cbow" else 0.025
     return preset
 
 

@@ -147,7 +147,7 @@ def train_word2vec(
     *,
     window: int = 5,
     epochs: int = 5,
-    learning_rate: float = 0.025,
+    learning_rate: float | None = None,
     threads: int = 0,
     seed: int = 0,
     on_step: Callable[[int, int], None] = lambda done, total: None,
@@ -157,7 +157,8 @@ def train_word2vec(
     Formula: see ``Word2VecSteps``; the rate of a step is learning_rate·(1 − done / total).
 
     Shapes: the model's classes are the values of ``sequences``; ``on_step`` is told the steps that
-    are done and their total.
+    are done and their total. Without a ``learning_rate`` it is 0.025 for skip-gram and 0.05 for
+    CBOW, as in the program that came with the papers.
 
     Cost: O(epochs · words · window · opponents · D).
 
@@ -174,6 +175,8 @@ def train_word2vec(
     8
     """
     epochs = check_whole("epochs", epochs, 1, 1_000_000)
+    if learning_rate is None:
+        learning_rate = 0.025 if isinstance(model, SkipGram) else 0.05
     learning_rate = check_positive("learning_rate", learning_rate)
     steps = Word2VecSteps(model, sequences, window=window, threads=threads, seed=seed)
     total = epochs * steps.per_epoch
