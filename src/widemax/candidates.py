@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+from widemax.validation import ABSENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +117,41 @@ class TopK:
 
     ids: Tensor
     scores: Tensor
+
+
+def merge_topk(found: Sequence[TopK], k: int) -> TopK:
+    """Return the k best of several answers to the same rows; a class counts once, at its best.
+
+    Formula: score(b, y) = max over answers of theirs; of equal scores the lower id comes first.
+
+    Shapes: each [B, k_i] → [B, k], ending in id -1 with score -inf where there are fewer.
+
+    Cost: O(B·n·log n) for n = Σ k_i.
+
+    Reference: none.
+
+    Use when: a row was asked for several times: by interests, by shards. Avoid when: the answers
+    are about different rows.
+
+    >>> first = TopK(ids=torch.tensor([[5, 2]]), scores=torch.tensor([[3.0, 1.0]]))
+    >>> other = TopK(ids=torch.tensor([[2, -1]]), scores=torch.tensor([[2.0, -torch.inf]]))
+    >>> merge_topk([first, other], 3)
+    TopK(ids=tensor([[ 5,  2, -1]]), scores=tensor([[3., 2., -inf]]))
+    """
+    ids = torch.cat([each.ids for each in found], dim=1)
+    scores = torch.cat([each.scores for each in found], dim=1)
+    missing = k - ids.shape[1]
+    if missing > 0:
+        ids, scores = pad(ids, (0, missing), value=ABSENT), pad(scores, (0, missing), value=-inf)
+    ids, scores = _ordered(ids, scores, by=-scores)
+    ids, scores = _ordered(ids, scores, by=ids)
+    again = pad(ids[:, 1:] == ids[:, :-1], (1, 0))
+    ids, scores = ids.masked_fill(again, ABSENT), scores.masked_fill(again, -inf)
+    scores = scores.masked_fill(ids == ABSENT, -inf)
+    ids, scores = _ordered(ids, scores, by=-scores)
+    return TopK(ids=ids[:, :k], scores=scores[:, :k])
+
+
+def _ordered(ids: Tensor, scores: Tensor, *, by: Tensor) -> tuple[Tensor, Tensor]:
+    order = by.sort(dim=1, stable=True).indices
+    return ids.gather(1, order), scores.gather(1, order)

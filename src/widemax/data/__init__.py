@@ -1,5 +1,6 @@
 """From raw records to batches: corpora, interactions, and worlds whose truth is known."""
 
+from widemax.data.holdout import Holdout
 from widemax.data.phrases import join_phrases
 from widemax.data.python_reference import python_reference
 from widemax.data.sequences import Sequences, WindowBatch, Windows
@@ -8,6 +9,7 @@ from widemax.data.source import Source, read_source
 from widemax.data.text import encode_corpus, encode_text, read_corpus
 
 __all__ = [
+    "Holdout",
     "Sequences",
     "SimulatedWorld",
     "Source",

@@ -15,6 +15,8 @@ from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, c
 MAX_WINDOW = 2**16
 """Most places a window may have on either side of its target."""
 
+SECONDS_A_DAY = 86_400.0
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sequences:
@@ -23,9 +25,10 @@ class Sequences:
     Formula: sequence i = values[offsets[i] : offsets[i + 1]].
 
     Shapes: ``values`` is int64 [T]; ``offsets`` is int64 [N + 1], from 0 to T and never falling;
-    ``names``, if there are any, holds N keys (of the users). A sequence may be empty.
+    ``names``, if there are any, holds N keys (of the users), ``times`` float64 [T] the second at
+    which each value was chosen. A sequence may be empty.
 
-    Cost: 8 bytes for each value and each sequence, nothing per Python object.
+    Cost: 8 bytes for each value, each time and each sequence, nothing per Python object.
 
     Reference: none.
 
@@ -45,6 +48,7 @@ class Sequences:
     values: Tensor
     offsets: Tensor
     names: pl.Series | None = None
+    times: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets"):
@@ -58,6 +62,8 @@ class Sequences:
             raise ValueError(f"values must be at least 0, got {int(self.values.min())}")
         if self.names is not None:
             object.__setattr__(self, "names", _check_names(self.names, len(self)))
+        if self.times is not None:
+            object.__setattr__(self, "times", _check_times(self.times, len(self.values)))
 
     @classmethod
     def from_lists(cls, lists: Iterable[Sequence[int]], *, names: Keys | None = None) -> Sequences:
@@ -99,8 +105,37 @@ class Sequences:
         targets[long_enough] = self.values[places[long_enough]]
         rest = torch.ones(len(self.values), dtype=torch.bool)
         rest[places[long_enough].flatten()] = False
-        train = Sequences(self.values[rest], offsets_of(self.lengths - held), self.names)
-        return train, targets
+        return self.kept(rest), targets
+
+    def kept(self, chosen: Tensor) -> Sequences:
+        """Return the values that are chosen, bool [T], in sequences of the same names and order.
+
+        >>> Sequences.from_lists([[4, 0], [2]]).kept(torch.tensor([False, True, False])).lengths
+        tensor([1, 0])
+        """
+        if check_tensor("chosen", chosen).shape != self.values.shape or chosen.dtype != torch.bool:
+            raise ValueError(
+                f"chosen must be bool [{len(self.values):,}], got {chosen.dtype} "
+                f"{list(chosen.shape)}"
+            )
+        before = offsets_of(chosen.long())
+        times = None if self.times is None else self.times[chosen]
+        return Sequences(self.values[chosen], before[self.offsets], self.names, times)
+
+    def chosen(self, rows: Tensor) -> Sequences:
+        """Return the sequences ``rows`` [B], in that order.
+
+        >>> Sequences.from_lists([[4, 0], [2]]).chosen(torch.tensor([1, 0])).values.tolist()
+        [2, 4, 0]
+        """
+        rows = _check_places("rows", rows, len(self))
+        lengths = self.lengths[rows]
+        offsets = offsets_of(lengths)
+        moved = (self.offsets[rows] - offsets[:-1]).repeat_interleave(lengths)
+        places = torch.arange(int(offsets[-1])) + moved
+        names = None if self.names is None else self.names[rows.numpy()]
+        times = None if self.times is None else self.times[places]
+        return Sequences(self.values[places], offsets, names, times)
 
     def split(self, fraction: float) -> tuple[Sequences, Sequences]:
         """Return the first sequences, and the last ``fraction`` of them, rounded to whole ones."""
@@ -113,7 +148,8 @@ class Sequences:
         offsets = self.offsets[start : stop + 1]
         values = self.values[offsets[0] : offsets[-1]]
         names = None if self.names is None else self.names[start:stop]
-        return Sequences(values, offsets - offsets[0], names)
+        times = None if self.times is None else self.times[offsets[0] : offsets[-1]]
+        return Sequences(values, offsets - offsets[0], names, times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +159,16 @@ class WindowBatch:
     Formula: see ``Windows``.
 
     Shapes: ``context`` is int64 [B, H] with H = before + after, -1 where the sequence has no such
-    place; ``targets`` is int64 [B].
+    place; ``targets`` is int64 [B]. ``users`` is int64 [B], the sequence that each stands in, or -1
+    for a user who is not known; ``ages`` is float32 [B], the days from each target to the last
+    time of all, where times are known.
 
     Cost: it only holds tensors.
 
     Reference: none.
 
-    Use when: reading what ``Windows.batch`` returns. Avoid when: nothing else makes one.
+    Use when: reading what ``Windows.batch`` returns, or asking a model about one history. Avoid
+    when: there is nothing to predict.
 
     >>> batch = Windows(Sequences.from_lists([[4, 0, 2]]), before=2).batch(torch.tensor([1]))
     >>> batch.context.tolist(), batch.targets.tolist()
@@ -138,6 +177,8 @@ class WindowBatch:
 
     context: Tensor
     targets: Tensor
+    users: Tensor | None = None
+    ages: Tensor | None = None
 
 
 class Windows:
@@ -190,6 +231,8 @@ class Windows:
         self.positions = self._with_context(positions) if require_context else positions
         steps = torch.arange(-self.before, self.after + 1)
         self._steps = steps[steps != 0]
+        times = sequences.times
+        self._latest = times.max() if times is not None and len(times) else 0.0
 
     def __len__(self) -> int:
         return len(self.sequences.values if self.positions is None else self.positions)
@@ -199,7 +242,8 @@ class Windows:
         rows = _check_places("rows", rows, len(self))
         positions = rows if self.positions is None else self.positions[rows]
         values = self.sequences.values
-        start, end = self._bounds(positions)
+        users = self._sequences_of(positions)
+        start, end = self.sequences.offsets[users], self.sequences.offsets[users + 1]
         back, ahead = self._steps[: self.before], self._steps[self.before :]
         # Each place can fall out of its sequence at one end only.
         inside = torch.cat(
@@ -209,19 +253,25 @@ class Windows:
         # Places beyond the ends are read somewhere, and marked: quicker than to leave them out.
         read = values.index_select(0, places.clamp_(0, len(values) - 1).flatten())
         context = torch.where(inside, read.view(places.shape), ABSENT)
-        return WindowBatch(context=context, targets=values[positions])
+        return WindowBatch(
+            context=context, targets=values[positions], users=users, ages=self._ages(positions)
+        )
 
-    def _bounds(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the sequence of each position starts and ends."""
-        offsets = self.sequences.offsets
+    def _sequences_of(self, positions: Tensor) -> Tensor:
+        """Return which sequence each position stands in."""
         # From the right: of sequences that start here, all but the last are empty.
-        after = torch.searchsorted(offsets, positions, right=True)
-        return offsets[after - 1], offsets[after]
+        return torch.searchsorted(self.sequences.offsets, positions, right=True) - 1
+
+    def _ages(self, positions: Tensor) -> Tensor | None:
+        if self.sequences.times is None:
+            return None
+        return ((self._latest - self.sequences.times[positions]) / SECONDS_A_DAY).float()
 
     def _with_context(self, positions: Tensor | None) -> Tensor:
         if positions is None:
             positions = torch.arange(len(self.sequences.values))
-        start, end = self._bounds(positions)
+        users = self._sequences_of(positions)
+        start, end = self.sequences.offsets[users], self.sequences.offsets[users + 1]
         has_before = (positions > start) & (self.before > 0)
         has_after = (positions < end - 1) & (self.after > 0)
         return positions[has_before | has_after]
@@ -246,6 +296,14 @@ def _check_names(names: pl.Series, count: int) -> pl.Series:
     if len(names) != count:
         raise ValueError(f"names must be as many as the sequences, {count:,}, got {len(names):,}")
     return as_keys(names, name="names")
+
+
+def _check_times(times: Tensor, count: int) -> Tensor:
+    if check_tensor("times", times).shape != (count,):
+        raise ValueError(f"times must be [{count:,}], one for each value, got {list(times.shape)}")
+    if not bool(times.isfinite().all()):
+        raise ValueError("times must be finite numbers of seconds")
+    return times.double()
 
 
 def _check_places(name: str, places: Tensor, size: int) -> Tensor:

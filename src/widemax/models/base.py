@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from widemax.candidates import TopK, merge_topk
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.heads import Head
 
@@ -14,9 +15,11 @@ from widemax.heads import Head
 class Model(nn.Module, ABC):
     """An encoder and a head, trained together on windows of sequences.
 
-    Formula: losses = head(encode(context), targets).
+    Formula: losses = head(hidden(batch), targets); a class scores head.scores(hidden(batch)), and
+    where a model has several hidden states for one example, the best of theirs.
 
-    Shapes: context [B, H] padded with -1, targets [B] → losses [B].
+    Shapes: context [B, H] padded with -1, targets [B] → losses [B]; hidden states [B, D], or
+    [B, K, D] of a model with K interests.
 
     Cost: that of its encoder and its head.
 
@@ -45,11 +48,33 @@ class Model(nn.Module, ABC):
     def encode(self, context: Tensor) -> Tensor:
         """Return the hidden states [B, D] of contexts [B, H]."""
 
+    def hidden(self, batch: WindowBatch) -> Tensor:
+        """Return the hidden states of examples, [B, D] or [B, K, D]; targets are not looked at.
+
+        A model that knows its users reads ``batch.users`` and ``batch.ages``, too.
+        """
+        return self.encode(batch.context)
+
+    def scores(self, batch: WindowBatch) -> Tensor:
+        """Return the scores by which classes are ranked, [B, V]."""
+        hidden = self.hidden(batch)
+        if hidden.dim() == 2:
+            return self.head.scores(hidden)
+        return torch.stack([self.head.scores(each) for each in hidden.unbind(1)]).amax(0)
+
+    def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
+        """Return the k best classes of each example, leaving out ``exclude`` [B, E]."""
+        hidden = self.hidden(batch)
+        if hidden.dim() == 2:
+            return self.head.topk(hidden, k, exclude=exclude)
+        found = [self.head.topk(each, k, exclude=exclude) for each in hidden.unbind(1)]
+        return merge_topk(found, k)
+
     def key_vectors(self) -> Tensor | None:
         """Return the vectors that stand for the classes, [V, D]; None: those of the head."""
         return None
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""
-        losses: Tensor = self.head(self.encode(batch.context), batch.targets, generator=generator)
+        losses: Tensor = self.head(self.hidden(batch), batch.targets, generator=generator)
         return losses
