@@ -109,7 +109,9 @@ class Task:
         return SampledHead(self.table(), sampler)
 
     def hierarchical(self, tree: Tree) -> HierarchicalHead:
-        return HierarchicalHead(self.dimension, tree, bias=True)
+        head = HierarchicalHead(self.dimension, tree, bias=True)
+        cast("Tensor", head.bias).data.copy_(tree.log_odds(self.corpus.counts))
+        return head
 
     def adaptive(self) -> AdaptiveHead:
         head = AdaptiveHead(

@@ -306,3 +306,18 @@ def test_any_parent_table_becomes_a_binary_tree(num_classes, seed):
     tree = Tree.given(groups)
     assert tree.num_classes == num_classes
     assert tree.depths.tolist() == walked_depths(tree)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_log_odds_as_biases_give_the_frequencies(name):
+    tree = TREES[name]()
+    counts = torch.arange(1, tree.num_classes + 1)
+    log_odds = tree.log_odds(counts).double()
+    nodes, signs = tree.paths(torch.arange(tree.num_classes))
+    turns = torch.where(signs == 0, 0.0, torch.nn.functional.logsigmoid(log_odds[nodes] * signs))
+    expected = (counts / counts.sum()).double().log()
+    torch.testing.assert_close(turns.sum(-1), expected, atol=1e-5, rtol=0)
+
+
+def test_a_side_without_counts_has_finite_odds():
+    assert Tree.balanced(2).log_odds([0, 3]).exp().tolist() == [pytest.approx(6.0)]

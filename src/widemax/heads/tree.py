@@ -181,6 +181,32 @@ class Tree:
             reached = below[inner]
         return torch.cat(leaves).index_select(0, self._leaf_places) if leaves else reached
 
+    def log_odds(self, counts: Counts) -> Tensor:
+        """Return log(count right / count left) at each node, float32 [V−1].
+
+        With these as biases a head predicts the frequencies before it has learnt anything. A side
+        that was never counted stands for half a count.
+
+        >>> Tree.huffman([2, 1, 1]).log_odds([2, 1, 1]).exp().tolist()
+        [1.0, 1.0]
+        >>> Tree.balanced(2).log_odds([1, 3]).exp().tolist()
+        [3.0...]
+        """
+        mass = np.zeros(len(self.children))
+        of_classes = check_counts(counts, self.num_classes).astype(np.float64)
+        slots = self.children.cpu().numpy()
+        stop = len(slots)
+        odds = np.zeros(len(slots))
+        for size in reversed(self.level_sizes):
+            level = slots[stop - size : stop]
+            inner = level >= 0
+            below = np.where(inner, mass[level * inner], of_classes[~level * ~inner])
+            mass[stop - size : stop] = below.sum(1)
+            left, right = np.maximum(below, 0.5).T
+            odds[stop - size : stop] = np.log(right / left)
+            stop -= size
+        return torch.from_numpy(odds).float().to(self.children.device)
+
     def describe(self, counts: Counts | None = None) -> TreeSummary:
         """Return path lengths beside the entropy of the counts (without: all classes alike).
 

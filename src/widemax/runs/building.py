@@ -182,7 +182,10 @@ def build_head(config: Config, counts: Tensor, dimension: int) -> Head:
 def _build_structured(config: Config, counts: Tensor, dimension: int) -> Head:
     if config.head == "hierarchical":
         tree = Tree.huffman(counts)
-        return HierarchicalHead(dimension, tree, bias=config.bias, sparse=True)
+        head = HierarchicalHead(dimension, tree, bias=config.bias, sparse=True)
+        if head.bias is not None:
+            head.bias.data.copy_(tree.log_odds(counts))
+        return head
     return AdaptiveHead(
         dimension,
         len(counts),
