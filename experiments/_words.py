@@ -1,0 +1,138 @@
+"""What the two parts of word2vec.py share: the text, the kinds of training, what vectors are worth.
+
+The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from widemax.data import Sequences, read_corpus
+from widemax.evaluation import evaluate_analogies, evaluate_similarity
+from widemax.models import CBOW, SkipGram, WordModel
+from widemax.training import train_word2vec
+from widemax.vectors import KeyedVectors
+from widemax.vocabulary import Vocabulary
+
+DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+DIMENSION, WINDOW, NEGATIVES, SUBSAMPLE, MIN_COUNT = 100, 5, 5, 1e-4, 5
+EPOCHS = 5
+
+
+class Text(NamedTuple):
+    path: Path
+    sequences: Sequences
+    vocabulary: Vocabulary
+
+
+class Quality(NamedTuple):
+    """Spearman on WordSim-353 and SimLex-999, and the analogies answered right, in per cent."""
+
+    wordsim: float
+    simlex: float
+    analogies: float
+
+
+class Trained(NamedTuple):
+    words_per_second: float
+    quality: Quality
+
+
+class Kind(NamedTuple):
+    """One way to train words, the arguments of gensim for it, and the speed-up that is asked."""
+
+    name: str
+    model: type[WordModel]
+    tree: bool
+    gensim: dict[str, int]
+    least_speedup: float
+    peer_seeds: int
+    """Runs of gensim: where it is quick, as many as ours."""
+
+
+KINDS = [
+    Kind("skip-gram, negatives", SkipGram, False, {"sg": 1, "negative": NEGATIVES}, 5, 1),
+    Kind("CBOW, negatives", CBOW, False, {"sg": 0, "negative": NEGATIVES}, 3, 3),
+    Kind("skip-gram, tree", SkipGram, True, {"sg": 1, "hs": 1, "negative": 0}, 2, 1),
+]
+
+
+def unpack(num_words: int, folder: Path) -> Text:
+    """Write the first articles, of ``num_words`` words or all of them (0), to a file of text."""
+    path, written = folder / "text.txt", 0
+    with gzip.open(DATA / "words/wiki17m.txt.gz", "rt") as source, path.open("w") as target:
+        for line in source:
+            target.write(line)
+            written += len(line.split())
+            if 0 < num_words <= written:
+                break
+    return Text(path, *read_corpus(path, min_count=MIN_COUNT))
+
+
+def quality_of(vocabulary: Vocabulary, vectors: torch.Tensor) -> Quality:
+    words = KeyedVectors(vocabulary.keys, vectors.detach())
+    wordsim, simlex = (
+        evaluate_similarity(words, DATA / f"words/{name}").spearman
+        for name in ("wordsim353.tsv", "simlex999.txt")
+    )
+    analogies = evaluate_analogies(words, DATA / "words/questions-words.txt").accuracy
+    return Quality(wordsim, simlex, 100 * analogies)
+
+
+def told(name: str, text: Text, seconds: float, vectors: torch.Tensor) -> Trained:
+    """Judge the vectors of a training, say what came of it, and return it."""
+    trained = Trained(
+        len(text.sequences.values) * EPOCHS / seconds, quality_of(text.vocabulary, vectors)
+    )
+    wordsim, simlex, analogies = trained.quality
+    print(
+        f"{name:<34} {seconds:7.1f} s {trained.words_per_second:>11,.0f} words/s"
+        f"   WordSim {wordsim:.4f}   SimLex {simlex:.4f}   analogies {analogies:.2f} %",
+        flush=True,
+    )
+    return trained
+
+
+def train_ours(kind: Kind, text: Text, *, threads: int, seed: int) -> Trained:
+    model = untrained(kind, text.vocabulary, seed)
+    start = time.perf_counter()
+    train_word2vec(
+        model,
+        text.sequences,
+        window=WINDOW,
+        epochs=EPOCHS,
+        learning_rate=rate_of(kind),
+        threads=threads,
+        seed=seed,
+    )
+    seconds = time.perf_counter() - start
+    return told(f"{kind.name}: ours, seed {seed}", text, seconds, model.key_vectors())
+
+
+def rate_of(kind: Kind) -> float:
+    return 0.05 if kind.model is CBOW else 0.025
+
+
+def untrained(kind: Kind, vocabulary: Vocabulary, seed: int) -> WordModel:
+    torch.manual_seed(seed)
+    if kind.tree:
+        return kind.model.with_tree(vocabulary.counts, dimension=DIMENSION, subsample=SUBSAMPLE)
+    return kind.model.with_negatives(
+        vocabulary.counts, dimension=DIMENSION, negatives=NEGATIVES, subsample=SUBSAMPLE
+    )
+
+
+def middle(runs: list[Trained]) -> Trained:
+    """The median speed and the mean quality of several runs."""
+    qualities = zip(*(run.quality for run in runs), strict=True)
+    return Trained(
+        statistics.median(run.words_per_second for run in runs),
+        Quality(*map(statistics.fmean, qualities)),
+    )
