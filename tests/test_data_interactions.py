@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.interactions import Columns, read_interactions
+from widemax.data.interactions import read_interactions
+from widemax.data.logs import Columns
 from widemax.data.source import read_source, recognise
 
 ROWS = [(7, "rum", 30), (8, "tea", 20), (7, "gin", 10), (7, "rum", 40), (8, "rum", 20)]
@@ -56,12 +57,13 @@ def test_every_format_gives_the_same(tmp_path, kind, separator):
 def test_sorted_as_a_plain_sort_would(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("log") / "log"
     write_rows(path, "csv", rows)
-    sequences, vocabulary, _ = read_interactions(path, "csv")
+    read = read_interactions(path, "csv")
     expected: dict[int, list[str]] = {user: [] for user, _, _ in rows}
     for user, item, _ in sorted(rows, key=lambda row: row[2]):
         expected[user].append(item)
-    assert as_dict(sequences, vocabulary) == expected
-    assert list(as_dict(sequences, vocabulary)) == list(expected)
+    found = as_dict(read.sequences, read.vocabulary)
+    assert found == expected
+    assert list(found) == list(expected)
 
 
 def test_pairs_keep_their_order(tmp_path):
@@ -111,9 +113,9 @@ def test_a_folder_is_one_log(tmp_path):
 def test_rare_items_go_then_short_sequences(tmp_path):
     path = tmp_path / "log"
     write_rows(path, "csv", [*ROWS, (9, "gin", 1)])
-    sequences, vocabulary, _ = read_interactions(path, "csv", min_count=2, min_length=2)
-    assert as_dict(sequences, vocabulary) == {7: ["gin", "rum", "rum"]}
-    assert vocabulary.total == 3
+    read = read_interactions(path, "csv", min_count=2, min_length=2)
+    assert as_dict(read.sequences, read.vocabulary) == {7: ["gin", "rum", "rum"]}
+    assert read.vocabulary.total == 3
 
 
 @pytest.mark.parametrize(

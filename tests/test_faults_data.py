@@ -224,6 +224,9 @@ def check_well_formed(path, kind=None):
     counts = np.bincount(values.numpy(), minlength=len(source.vocabulary))
     assert counts.tolist() == source.vocabulary.counts.tolist()
     assert source.sequences.lengths.min() >= 1
+    times = source.sequences.times
+    has_times = source.columns is not None and bool(source.columns.time)
+    assert (times is not None) == has_times
     assert (source.sequences.names is None) == (source.kind == "text")
 
 
@@ -246,7 +249,7 @@ def test_any_bytes(tmp_path, data, kind):
 def test_anything_like_a_table(tmp_path, pieces, header):
     path = tmp_path / "file"
     path.write_bytes((header + "".join(pieces)).encode())
-    for kind in (None, "csv", "atomic", "pairs", "text"):
+    for kind in (None, "csv", "atomic", "pairs", "lists", "text"):
         check_well_formed(path, kind)
 
 
@@ -259,6 +262,7 @@ def whole_files(folder):
         folder / "atomic", separator="\t"
     )
     (folder / "pairs").write_text("7 1\n8 2\n7 3\n")
+    (folder / "lists").write_text("7 1 2\n8\n9 2 3 1\n")
     (folder / "text").write_bytes(gzip.compress(b"good morning\nto you\n"))
     return {kind: (folder / kind).read_bytes() for kind in KINDS}
 

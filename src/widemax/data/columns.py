@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from widemax.keys import first_row, show
 
@@ -15,6 +17,11 @@ Fault: TypeAlias = Callable[[int, str], ValueError]
 # Since 1970, between 1973 and 2286: the ranges of the four units do not touch.
 _UNITS = {"seconds": 1e8, "milliseconds": 1e11, "microseconds": 1e14, "nanoseconds": 1e17}
 _RANGE = 100.0
+_PER_SECOND = {
+    **{"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9},
+    **{"ms": 1e3, "us": 1e6, "ns": 1e9},  # as polars names them
+}
+_SECONDS_A_DAY = 86_400
 _ISO_DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
@@ -54,32 +61,41 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     return _as_int64(column, fault, "an id")
 
 
-def as_sortable(column: pl.Series, fault: Fault) -> pl.Series:
-    """Return a column of times as numbers that are in the order of the times.
+def as_times(column: pl.Series, fault: Fault) -> tuple[pl.Series, float]:
+    """Return a column of times as numbers in the order of the times, and how many make a second.
 
-    Formula: dates as polars stores them; numbers as they are; text as numbers if all are numbers,
-    else as ISO 8601 in UTC. Two units in one column (seconds, then milliseconds) are an error.
+    Formula: seconds since 1970 = numbers / per_second (``seconds_of``). Dates are exact. Numbers
+    count seconds, but milliseconds, microseconds or nanoseconds if there are any between 1973 and
+    2286 in that unit (from 1e11, 1e14 and 1e17, up to a hundred times that); two such units in one
+    column (seconds, then milliseconds) are an error. Text is read as numbers if all are numbers,
+    else as ISO 8601, in UTC where it names no zone.
 
-    Shapes: [N], as many as there are rows.
+    Shapes: [N] int64 or float64, as many as there are rows.
 
     Cost: O(N).
 
     Reference: ISO 8601. Days before months before years, or the other way round, are not guessed.
 
-    Use when: rows are sorted by time. Avoid when: the time itself is wanted.
+    Use when: rows are sorted by time: float64 seconds would not tell nanoseconds apart. Avoid when:
+    the numbers count something else, such as milliseconds since a device was started.
 
-    >>> as_sortable(pl.Series(["1970-01-02", "1970-01-01T00:00:00.5Z"]), ValueError).to_list()
+    >>> as_times(pl.Series(["1970-01-02", "1970-01-01T00:00:00.5Z"]), ValueError)
     Traceback (most recent call last):
     ValueError: (1, "the time is '1970-01-01T00:00:00.5Z', but the first is '1970-01-02'")
-    >>> as_sortable(pl.Series(["1970-01-02", "1970-01-01 00:00"]), ValueError).to_list()
-    [86400000000, 0]
+    >>> times, per_second = as_times(pl.Series(["1970-01-02", "1970-01-01 00:00"]), ValueError)
+    >>> (times / per_second).to_list()
+    [86400.0, 0.0]
+    >>> as_times(pl.Series([1_700_000_000_250]), ValueError)[1]
+    1000.0
     """
     if column.null_count():
         raise fault(first_row(column.is_null()), "the time is missing")
     if column.dtype == pl.String:
         column = _parsed_times(column, fault)
-    if column.dtype in (pl.Datetime, pl.Date):
-        return column.to_physical()
+    if column.dtype == pl.Date:
+        return column.to_physical().cast(pl.Int64) * _SECONDS_A_DAY, 1.0
+    if isinstance(column.dtype, pl.Datetime):
+        return column.to_physical(), _PER_SECOND[column.dtype.time_unit]
     if column.dtype.is_integer():
         column = _as_int64(column, fault, "a time")
     elif not column.dtype.is_float():
@@ -87,8 +103,73 @@ def as_sortable(column: pl.Series, fault: Fault) -> pl.Series:
     elif not column.is_finite().all():
         row = first_row(~column.is_finite())
         raise fault(row, f"a time must be finite, got {column[row]}")
-    _check_one_unit(column, fault)
-    return column
+    else:
+        column = column.cast(pl.Float64)
+    return column, _per_second(column, fault)
+
+
+def seconds_of(numbers: NDArray[np.generic], per_second: float) -> NDArray[np.float64]:
+    """Return the times of ``as_times`` as seconds.
+
+    Formula: numbers / per_second, the whole seconds apart from the rest: nanoseconds of today are
+    too large for float64 to hold before they are divided.
+
+    Shapes: [N] → float64 [N].
+
+    Cost: O(N).
+
+    Reference: none.
+
+    Use when: rows are sorted. Avoid when: the order of times within a microsecond matters.
+
+    >>> seconds_of(np.array([1_700_000_000_250_000_000]), 1e9).tolist()
+    [1700000000.25]
+    """
+    if per_second == 1.0:
+        return numbers.astype(np.float64)
+    if numbers.dtype != np.int64:
+        return numbers.astype(np.float64) / per_second
+    whole, rest = np.divmod(numbers, np.int64(per_second))
+    return np.asarray(whole + rest / per_second, np.float64)
+
+
+def as_flags(column: pl.Series, fault: Fault) -> pl.Series:
+    """Return a column of yes and no as booleans.
+
+    Formula: true where it is true or a number other than 0; in text, "true" and "false" in any
+    case, or a number.
+
+    Shapes: [N], as many as there are rows.
+
+    Cost: O(N).
+
+    Reference: none.
+
+    Use when: a column says which rows count for more, such as bookings among clicks. Avoid when:
+    it is empty where the answer is no: a missing value is an error.
+
+    >>> as_flags(pl.Series(["0", "12.5", "True"]), ValueError).to_list()
+    [False, True, True]
+    """
+    missing = column.is_null()
+    if column.dtype == pl.String:
+        missing |= (column == "").fill_null(False)
+    if missing.any():
+        raise fault(first_row(missing), "the goal is missing")
+    if column.dtype == pl.Boolean:
+        return column
+    numbers = column
+    if column.dtype == pl.String:
+        words = column.str.to_lowercase().replace({"true": "1", "false": "0"})
+        numbers = words.cast(pl.Float64, strict=False)
+    elif not (column.dtype.is_integer() or column.dtype.is_float()):
+        raise fault(0, f"a goal must be true, false or a number, got {column.dtype}")
+    wrong = numbers.is_null() | ~numbers.cast(pl.Float64).is_finite().fill_null(False)
+    if wrong.any():
+        row = first_row(wrong)
+        value = show(column[row]) if column.dtype == pl.String else column[row]
+        raise fault(row, f"a goal must be true, false or a number, got {value}")
+    return numbers != 0
 
 
 def _numbers_if_all_are(column: pl.Series, fault: Fault) -> pl.Series:
@@ -139,12 +220,19 @@ def _parsed_dates(column: pl.Series) -> pl.Series:
     return dates.str.to_datetime(strict=False, time_zone="UTC", time_unit="us")
 
 
-def _check_one_unit(times: pl.Series, fault: Fault) -> None:
+def _per_second(times: pl.Series, fault: Fault) -> float:
+    """Return how many of the numbers make a second; two units in one column are an error."""
     found: dict[str, int] = {}
-    for unit, least in _UNITS.items():
-        within = (times >= least) & (times < least * _RANGE)
+    for unit in _units_between(cast(float, times.min()), cast(float, times.max())):
+        within = (times >= _UNITS[unit]) & (times < _UNITS[unit] * _RANGE)
         if within.any():
             found[unit] = first_row(within)
     if len(found) > 1:
         (unit, _), (other, row) = sorted(found.items(), key=lambda pair: pair[1])[:2]
         raise fault(row, f"the time {times[row]} looks like {other} where others look like {unit}")
+    return _PER_SECOND[next(iter(found), "seconds")]
+
+
+def _units_between(low: float, high: float) -> list[str]:
+    """Return the units in which some number from low to high lies between 1973 and 2286."""
+    return [unit for unit, least in _UNITS.items() if low < least * _RANGE and high >= least]

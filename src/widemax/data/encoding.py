@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import polars as pl
 import torch
@@ -10,9 +12,14 @@ from torch import Tensor
 
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels import words as kernel
+from widemax.kernels.grouping import number_dense
 from widemax.keys import Key
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
+
+# A table of all numbers between the ids may have this many places, and this many for each id.
+_SMALL_SPAN = 2**16
+_MOST_PER_KEY = 4
 
 MAX_LENGTH = 2**40
 """Largest ``min_length`` that can be asked for."""
@@ -26,6 +33,7 @@ class Encoder:
     Shapes: ``keys`` holds one key for each code.
 
     Cost: O(N + V) for N keys in one call, inside polars; memory for the V different keys alone.
+    Whole numbers that lie close together, all in one call, are counted off in a table instead.
 
     Reference: none.
 
@@ -44,6 +52,10 @@ class Encoder:
 
     def encode(self, keys: pl.Series) -> Tensor:
         """Return the codes of ``keys`` [N], int64 [N]; new keys get new codes."""
+        if self.keys.is_empty() and (span := _dense_span(keys)):
+            codes_seen, seen = number_dense(keys.to_numpy(), cast(int, keys.min()), span)
+            self.keys = pl.Series("key", seen)
+            return torch.from_numpy(codes_seen)
         block = keys.to_frame("key")
         unseen = block.unique(maintain_order=True).join(
             self.keys.to_frame(), on="key", how="anti", maintain_order="left"
@@ -52,6 +64,14 @@ class Encoder:
         index = self.keys.to_frame().with_row_index("code")
         codes = block.join(index, on="key", how="left", maintain_order="left")["code"]
         return codes.cast(pl.Int64).to_torch()
+
+
+def _dense_span(keys: pl.Series) -> int:
+    """Return how many whole numbers lie between the least and the most, 0 if far more than keys."""
+    if keys.dtype != pl.Int64 or keys.is_empty():
+        return 0
+    span = cast(int, keys.max()) - cast(int, keys.min()) + 1
+    return span if span <= max(_SMALL_SPAN, _MOST_PER_KEY * len(keys)) else 0
 
 
 def _copied(keys: pl.Series) -> pl.Series:
@@ -172,6 +192,62 @@ def to_classes(
     >>> vocabulary.keys.to_list(), sequences.values.tolist()
     (['rum', 'tea'], [1, 0, 0])
     """
+    values, kept, _, vocabulary = _class_values(
+        codes, keys, lengths, min_count, max_size, unknown, min_length
+    )
+    left = kept >= 0
+    kept_names = None if names is None else names.filter(pl.Series(left.numpy()))
+    return Sequences(values, offsets_of(kept[left]), kept_names), vocabulary
+
+
+def classes_of(
+    raw: Sequences,
+    keys: pl.Series,
+    *,
+    min_count: int = 1,
+    max_size: int | None = None,
+    unknown: Key | None = None,
+    min_length: int = 1,
+) -> tuple[Sequences, Vocabulary, Tensor | None]:
+    """Return what ``to_classes`` does for sequences of codes, with their times, and what is left.
+
+    Formula: see ``to_classes``.
+
+    Shapes: ``raw`` holds codes of ``keys`` [V] → sequences of classes, the vocabulary, and bool [T]
+    that says which of the T codes are left; None if all are.
+
+    Cost: a few passes over T.
+
+    Reference: none.
+
+    Use when: something stands beside each value, such as its time. Avoid when: nothing does.
+
+    >>> raw = Sequences.from_lists([[0, 1, 1], [2]])
+    >>> _, _, left = classes_of(raw, pl.Series(["tea", "rum", "gin"]), min_length=2)
+    >>> left.tolist()
+    [True, True, True, False]
+    """
+    values, kept, class_of, vocabulary = _class_values(
+        raw.values, keys, raw.lengths, min_count, max_size, unknown, min_length
+    )
+    rows = kept >= 0
+    places = None
+    times, names = raw.times, raw.names
+    if len(values) < len(raw.values):
+        places = (class_of >= 0)[raw.values] & rows.repeat_interleave(raw.lengths)
+        times = None if times is None else times[places]
+    if names is not None and not bool(rows.all()):
+        names = names.filter(pl.Series(rows.numpy()))
+    return Sequences(values, offsets_of(kept[rows]), names, times), vocabulary, places
+
+
+def _class_values(
+    codes: Tensor, keys: pl.Series, lengths: Tensor,
+    min_count: int, max_size: int | None, unknown: Key | None, min_length: int,
+) -> tuple[Tensor, Tensor, Tensor, Vocabulary]:  # fmt: skip
+    """Return the classes that are left, what is left of each length (−1: the sequence is not),
+    the class that each code had (−1: none) when short sequences went, and the vocabulary.
+    """
     check_whole("min_length", min_length, 1, MAX_LENGTH)
     counts = torch.bincount(codes, minlength=len(keys))
     vocabulary = Vocabulary.from_counts(
@@ -179,14 +255,12 @@ def to_classes(
     )
     class_of = vocabulary.encode(keys, missing="mark")
     values, kept = without_gaps(codes, lengths, class_of, min_length)
-    left = kept >= 0
-    if not bool(left.any()):
+    if not bool((kept >= 0).any()):
         raise ValueError(f"min_length = {min_length:,} leaves no sequence")
     if len(values) < len(codes):
         counts = torch.bincount(values, minlength=len(vocabulary))
         vocabulary, values = _counted_anew(vocabulary, counts, values)
-    kept_names = None if names is None else names.filter(pl.Series(left.numpy()))
-    return Sequences(values, offsets_of(kept[left]), kept_names), vocabulary
+    return values, kept, class_of, vocabulary
 
 
 def _counted_anew(
@@ -198,6 +272,33 @@ def _counted_anew(
     keys, unknown = vocabulary.keys, vocabulary.unknown
     counted = Vocabulary.from_counts(keys, counts, min_count=1, unknown=unknown)
     return counted, counted.encode(keys, missing="mark")[values]
+
+
+def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:
+    """Return sequences with other classes, int64 [V], and which values have one, bool [T].
+
+    Formula: value y becomes class_of[y], and is left out if that is −1; rows keep their numbers,
+    and may become empty.
+
+    Shapes: ``sequences`` with T values → sequences of as many rows, and bool [T].
+
+    Cost: a few passes over T.
+
+    Reference: none.
+
+    Use when: the vocabulary has changed. Avoid when: keys are not numbered yet.
+
+    >>> sequences, kept = recoded(Sequences.from_lists([[0, 2], [1]]), torch.tensor([5, -1, 3]))
+    >>> sequences.values.tolist(), sequences.lengths.tolist(), kept.tolist()
+    ([5, 3], [2, 0], [True, True, False])
+    """
+    classes = class_of[sequences.values]
+    kept = classes >= 0
+    if bool(kept.all()):
+        left = sequences
+    else:
+        left, classes = sequences.kept(kept), classes[kept]
+    return Sequences(classes, left.offsets, left.names, left.times), kept
 
 
 def without_gaps(

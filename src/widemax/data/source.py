@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from torch import Tensor
+
+from widemax.data.encoding import recoded
 from widemax.data.inputs import decoded, files_of, first_lines, head_of
-from widemax.data.interactions import Columns, read_interactions
+from widemax.data.interactions import read_interactions
+from widemax.data.logs import Columns
 from widemax.data.sequences import Sequences
-from widemax.data.tables import PARQUET_MAGIC, TableKind, is_atomic, is_regular
+from widemax.data.tables import PARQUET_MAGIC, TableKind, are_lists, is_atomic, is_regular
 from widemax.data.text import read_corpus
 from widemax.keys import Key, show
 from widemax.vocabulary import Vocabulary
@@ -27,7 +31,8 @@ class Source:
     Formula: vocabulary.counts[y] = the number of y in sequences.values.
 
     Shapes: see ``Sequences`` and ``Vocabulary``; ``sequences.names`` holds the users of a log.
-    ``columns`` names the columns that were read, None for text.
+    ``columns`` names the columns that were read, None for text. ``goals`` is bool [T], beside
+    ``sequences.values``, if a goal column was named.
 
     Cost: it only holds what was read.
 
@@ -47,6 +52,7 @@ class Source:
     sequences: Sequences
     vocabulary: Vocabulary
     columns: Columns | None = None
+    goals: Tensor | None = None
 
 
 def recognise(path: str | Path) -> SourceKind:
@@ -59,6 +65,8 @@ def recognise(path: str | Path) -> SourceKind:
     "csv": every line has as many fields as the first, at least two, between tabs, commas or
     semicolons (whichever the first line has most of), and none of those in the first line is
     followed by a blank, as a comma in a sentence is;
+    "lists": every word is a whole number, there are several lines, no two of them begin with the
+    same one, and not all have two words: a user and his items;
     "pairs": every line has two words, and every word holds a digit;
     "text": anything else that is UTF-8 without NUL bytes.
 
@@ -94,6 +102,8 @@ def recognise(path: str | Path) -> SourceKind:
         return "atomic"
     if is_regular(lines):
         return "csv"
+    if are_lists(lines):
+        return "lists"
     return "pairs" if all(map(_is_pair, lines)) else "text"
 
 
@@ -104,6 +114,8 @@ def read_source(
     user_column: str = "",
     item_column: str = "",
     time_column: str = "",
+    goal_column: str = "",
+    core: int = 0,
     min_count: int = 1,
     max_size: int | None = None,
     unknown: Key | None = None,
@@ -114,9 +126,10 @@ def read_source(
 ) -> Source:
     """Read text or a log of interactions, whichever it is, as sequences of classes.
 
-    Formula: keys seen fewer than ``min_count`` times, or beyond the ``max_size`` most frequent, go
-    to ``unknown`` or, without it, out of their sequence; then sequences of fewer than
-    ``min_length`` go; what is left is counted.
+    Formula: of a log, what is not in the ``core`` goes first (``core_of``). Then keys seen fewer
+    than ``min_count`` times, or beyond the ``max_size`` most frequent, go to ``unknown`` or,
+    without it, out of their sequence; then sequences of fewer than ``min_length`` go; what is left
+    is counted.
 
     Shapes: see ``Source``.
 
@@ -125,10 +138,10 @@ def read_source(
     Reference: none.
 
     Use when: a file, a folder of files of one kind or a pattern is all there is to say; ``kind``
-    overrides what ``recognise`` finds. The columns are for logs only, and guessed from the usual
-    names where they are not given; ``tokens`` and ``end`` are for text only, see ``read_corpus``.
-    ``cache`` keeps what was read of a text beside it; a log is read anew each time. Avoid when: the
-    records are in memory already.
+    overrides what ``recognise`` finds. The columns and ``core`` are for logs only; columns that are
+    not given are guessed from the usual names, but for the goal. ``tokens`` and ``end`` are for
+    text only, see ``read_corpus``. ``cache`` keeps what was read of a text beside it; a log is read
+    anew each time. Avoid when: the records are in memory already.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "file"
@@ -141,7 +154,7 @@ def read_source(
         kind = recognise(path)
     elif kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    named = user_column or item_column or time_column
+    named = user_column or item_column or time_column or goal_column
     if kind != "text":
         for name, value in (("tokens", tokens), ("end", end)):
             if value is not None:
@@ -149,27 +162,67 @@ def read_source(
                     f"{name} is for text, got {show(value)} for {path}, which is {kind}: "
                     'kind="text" reads it as sentences'
                 )
-        sequences, vocabulary, columns = read_interactions(
+        read = read_interactions(
             path,
             kind,
             user_column=user_column,
             item_column=item_column,
             time_column=time_column,
+            goal_column=goal_column,
+            core=core,
             min_count=min_count,
             max_size=max_size,
             unknown=unknown,
             min_length=min_length,
         )
-        return Source(kind=kind, sequences=sequences, vocabulary=vocabulary, columns=columns)
+        return Source(
+            kind=kind,
+            sequences=read.sequences,
+            vocabulary=read.vocabulary,
+            columns=read.columns,
+            goals=read.goals,
+        )
     if named:
         raise ValueError(
             f"{path} holds text, which has no column {named!r}: name its format with kind"
         )
+    if core:
+        raise ValueError(f"core is for logs, got {core!r} for {path}, which holds text")
     sequences, vocabulary = read_corpus(
         path, min_count=min_count, max_size=max_size, unknown=unknown, min_length=min_length,
         tokens=tokens, end=end, cache=cache,
     )  # fmt: skip
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
+
+
+def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
+    """Return a source with the classes of another vocabulary, and no others.
+
+    Formula: a key that has no class there becomes the unknown key, or without one is left out, and
+    with it its time and goal; a sequence of which nothing is left goes too.
+
+    Shapes: see ``Source``.
+
+    Cost: a few passes over the values.
+
+    Reference: none.
+
+    Use when: a model is judged on, or trained further with, data that it was not made for. Avoid
+    when: the vocabulary is to be counted in the data.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log"
+    >>> _ = path.write_text("u7 i31\\nu7 i12\\nu8 i31\\n")
+    >>> encoded_again(read_source(path), Vocabulary.count(["i31"])).sequences.lengths.tolist()
+    [1, 1]
+    """
+    class_of = vocabulary.encode(source.vocabulary.keys, missing="mark")
+    sequences, kept = recoded(source.sequences, class_of)
+    rows = (sequences.lengths > 0).nonzero()[:, 0]
+    if not len(rows):
+        raise ValueError(f"the source has none of the {len(vocabulary):,} keys in it")
+    goals = None if source.goals is None else source.goals[kept]
+    return replace(source, sequences=sequences.chosen(rows), vocabulary=vocabulary, goals=goals)
 
 
 def _is_pair(line: str) -> bool:

@@ -36,8 +36,8 @@ class KernelKeeper:
     """Keeps the best on the CPU: torch's threads take block maxima, a kernel what stands out.
 
     After the first tiles hardly a block holds a score above the k-th best so far, so that only
-    the maxima cost a pass over the scores. They are left to torch because its idle threads keep
-    their cores busy for a while, and threads of our own would have to share those.
+    the maxima cost a pass over the scores. They are left to torch, which takes them fastest; the
+    kernel goes on in OpenMP's threads, which are still awake from that.
     """
 
     def __init__(self, queries: Tensor, k: int) -> None:

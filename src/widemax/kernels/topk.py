@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 from numpy.typing import DTypeLike, NDArray
+
+from widemax.kernels.threads import num_blocks
 
 BLOCK = 64
 """Neighbouring scores that one maximum speaks for."""
@@ -14,6 +16,8 @@ BLOCK = 64
 _NO_CLASS = -1
 # Room beyond k: a row is sifted only when it is full, so small k must not fill it at once.
 _LEAST_ROOM = 64
+# Scores that are worth a thread of their own: looking through them takes some 50 µs.
+_SCORES_A_THREAD = 2**17
 
 
 class Kept(NamedTuple):
@@ -40,7 +44,6 @@ def nothing_kept(rows: int, k: int, dtype: DTypeLike) -> Kept:
     )
 
 
-@njit(cache=True, nogil=True)
 def offer(
     scores: NDArray[np.floating],
     block_best: NDArray[np.floating],
@@ -72,9 +75,41 @@ def offer(
     >>> kept.ids[0, :2].tolist()
     [6, 8]
     """
+    threads = num_blocks(len(scores), smallest=_SCORES_A_THREAD // max(1, scores.shape[1]))
+    if threads == 1:
+        return bool(_offer_rows(0, len(scores), scores, block_best, first_id, k, kept))
+    return bool(_offer_in_blocks(threads, scores, block_best, first_id, k, kept))
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _offer_in_blocks(
+    threads: int,
+    scores: NDArray[np.floating],
+    block_best: NDArray[np.floating],
+    first_id: int,
+    k: int,
+    kept: Kept,
+) -> bool:
+    rows, right = len(scores), np.ones(threads, np.bool_)
+    for part in prange(threads):
+        start, stop = rows * part // threads, rows * (part + 1) // threads
+        right[part] = _offer_rows(start, stop, scores, block_best, first_id, k, kept)
+    return bool(right.all())
+
+
+@njit(cache=True, nogil=True)
+def _offer_rows(
+    start: int,
+    stop: int,
+    scores: NDArray[np.floating],
+    block_best: NDArray[np.floating],
+    first_id: int,
+    k: int,
+    kept: Kept,
+) -> bool:
     blocks, columns = block_best.shape[1], scores.shape[1]
     room = kept.scores.shape[1]
-    for row in range(len(scores)):
+    for row in range(start, stop):
         # Local copies: the loop would read them again and again from memory that it writes to.
         threshold, size = kept.thresholds[row], kept.sizes[row]
         for block in range(blocks + (columns > blocks * BLOCK)):

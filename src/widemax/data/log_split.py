@@ -1,0 +1,190 @@
+"""A log cut in three: for training, for validation, for the test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from widemax.data.encoding import recoded
+from widemax.data.holdout import Holdout
+from widemax.data.sequences import Sequences, offsets_of
+from widemax.kernels.slices import joined_slices, part_lengths
+from widemax.validation import check_tensor
+from widemax.vocabulary import Vocabulary
+
+TRAIN, VALIDATION, TEST = range(3)
+"""The parts of a log, in the order in which they follow each other."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogSplit:
+    """A log cut in three: for training, for validation, for the test.
+
+    Formula: the history of a validation question lies in the training part; that of a test question
+    in the training and validation parts; no target lies in a part that its history comes from. The
+    targets of one question are distinct.
+
+    Shapes: ``train`` holds one sequence for each user, who may have none in it; the ``users`` of
+    both holdouts are its rows, or -1 for users who have no row. ``final`` is train and validation
+    together, in the same rows, with those users who are for validation alone at the end.
+    ``skipped_users`` counts the users of validation and test who would have had to be asked
+    about without a history, ``skipped_targets`` the targets there that are no class.
+
+    Cost: each part is copied once; histories share memory with ``train`` and ``final`` where
+    every user is asked about.
+
+    Reference: none.
+
+    Use when: fit on ``train`` and choose by ``validation``, then fit on ``final`` and judge by
+    ``test``, once. Avoid when: each position of a text is an example (``Sequences.split``).
+
+    >>> log = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
+    >>> parts = torch.tensor([0, 1, 2, 0, 0, 2], dtype=torch.uint8)
+    >>> split = split_by_parts(log, parts)
+    >>> split.train.values.tolist(), split.validation.targets.values.tolist()
+    ([4, 1, 3], [0])
+    >>> split.test.histories.values.tolist(), split.test.targets.values.tolist()
+    ([4, 0, 3], [2, 5])
+    """
+
+    train: Sequences
+    validation: Holdout
+    test: Holdout
+    final: Sequences
+    skipped_users: tuple[int, int] = (0, 0)
+    skipped_targets: tuple[int, int] = (0, 0)
+
+    def with_training_classes(self, vocabulary: Vocabulary) -> tuple[LogSplit, Vocabulary]:
+        """Return the split with the items of ``train`` as its classes, counted there alone.
+
+        The vocabulary of a whole log knows what is in the test: its counts, from which negatives
+        are drawn, and its last classes, which nothing was learned about. Here values of no other
+        class are left; questions that lose all their targets or history are counted as skipped.
+        """
+        counts = torch.bincount(self.train.values, minlength=len(vocabulary))
+        own = Vocabulary.from_counts(
+            vocabulary.keys, counts, min_count=1, unknown=vocabulary.unknown
+        )
+        class_of = own.encode(vocabulary.keys, missing="mark")
+        validation, validation_users, validation_targets = _recoded(self.validation, class_of)
+        test, test_users, test_targets = _recoded(self.test, class_of)
+        users, targets = self.skipped_users, self.skipped_targets
+        split = replace(
+            self,
+            train=recoded(self.train, class_of)[0],
+            validation=validation,
+            test=test,
+            final=recoded(self.final, class_of)[0],
+            skipped_users=(users[0] + validation_users, users[1] + test_users),
+            skipped_targets=(targets[0] + validation_targets, targets[1] + test_targets),
+        )
+        return split, own
+
+
+def split_by_parts(sequences: Sequences, parts: Tensor) -> LogSplit:
+    """Cut a log by a mark at each interaction: 0 for training, 1 for validation, 2 for the test.
+
+    Formula: see ``LogSplit``. A user's marks must never fall: what is asked for comes last.
+
+    Shapes: ``sequences`` with T values, ``parts`` uint8 [T] → a split with a row for each user.
+
+    Cost: a few passes over the values.
+
+    Reference: none.
+
+    Use when: another rule than those here says what is for the test. Avoid when: ``leave_one_out``
+    or ``split_by_time`` says it.
+
+    >>> log = Sequences.from_lists([[4, 0, 2], [3]])
+    >>> split = split_by_parts(log, torch.tensor([0, 2, 2, 2], dtype=torch.uint8))
+    >>> split.test.targets.values.tolist(), split.skipped_users
+    ([0, 2], (0, 1))
+    """
+    _check_parts(sequences, parts)
+    lengths = torch.from_numpy(part_lengths(parts.numpy(), sequences.offsets.numpy(), TEST + 1))
+    # Marks never fall: each part of a sequence is one run of values.
+    starts = sequences.offsets[:-1]
+    before_test = lengths[TRAIN] + lengths[VALIDATION]
+    train = _runs(sequences, starts, lengths[TRAIN])
+    check_something_left(train)
+    final = _runs(sequences, starts, before_test)
+    coming = _runs(sequences, starts + lengths[TRAIN], lengths[VALIDATION])
+    validation, skipped = _asked(train, coming)
+    coming = _runs(sequences, starts + before_test, lengths[TEST])
+    test, skipped_in_test = _asked(final, coming)
+    return LogSplit(
+        train=train,
+        validation=validation,
+        test=test,
+        final=final,
+        skipped_users=(skipped, skipped_in_test),
+    )
+
+
+def _runs(sequences: Sequences, starts: Tensor, lengths: Tensor) -> Sequences:
+    """Return of each sequence the run that starts there and is that long."""
+    where = starts.numpy(), lengths.numpy()
+    values = torch.from_numpy(joined_slices(sequences.values.numpy(), *where))
+    times = sequences.times
+    if times is not None:
+        times = torch.from_numpy(joined_slices(times.numpy(), *where))
+    return Sequences(values, offsets_of(lengths), sequences.names, times)
+
+
+def _asked(known: Sequences, coming: Sequences) -> tuple[Holdout, int]:
+    """Return the questions from what is known to what comes, and how many had nothing known."""
+    wanted = coming.lengths > 0
+    users = (wanted & (known.lengths > 0)).nonzero()[:, 0]
+    skipped = int(wanted.sum()) - len(users)
+    if len(users) < len(known):
+        known, coming = known.chosen(users), coming.chosen(users)
+    return Holdout(known, distinct_targets(coming), users), skipped
+
+
+def distinct_targets(targets: Sequences) -> Sequences:
+    """Return each sequence without what it has had before: what is found once is found."""
+    if not len(targets.values) or int(targets.lengths.max()) < 2:
+        return targets
+    num_classes = int(targets.values.max()) + 1
+    rows = torch.arange(len(targets)).repeat_interleave(targets.lengths)
+    first = pl.Series((rows * num_classes + targets.values).numpy()).is_first_distinct()
+    return targets if first.all() else targets.kept(torch.from_numpy(first.to_numpy().copy()))
+
+
+def _recoded(holdout: Holdout, class_of: Tensor) -> tuple[Holdout, int, int]:
+    """Return the questions in other classes, and how many users and targets are skipped."""
+    histories, _ = recoded(holdout.histories, class_of)
+    targets, has_class = recoded(holdout.targets, class_of)
+    left = (targets.lengths > 0) & (histories.lengths > 0)
+    rows = left.nonzero()[:, 0]
+    skipped = len(left) - len(rows)
+    if skipped:
+        histories, targets = histories.chosen(rows), targets.chosen(rows)
+    # With an unknown key, several items have become one.
+    asked = Holdout(histories, distinct_targets(targets), holdout.users[rows])
+    return asked, skipped, int((~has_class).sum())
+
+
+def _check_parts(sequences: Sequences, parts: Tensor) -> None:
+    if check_tensor("parts", parts).dtype != torch.uint8 or parts.shape != sequences.values.shape:
+        raise ValueError(
+            f"parts must be uint8 [{len(sequences.values):,}], got {parts.dtype} "
+            f"{list(parts.shape)}"
+        )
+    if len(parts) and int(parts.max()) > TEST:
+        raise ValueError(f"parts must lie between 0 and {TEST}, got {int(parts.max())}")
+    falls = parts[1:] < parts[:-1]
+    starts = sequences.offsets[1:-1]
+    falls[starts[(starts > 0) & (starts < len(parts))] - 1] = False
+    if bool(falls.any()):
+        place = int(falls.nonzero()[0]) + 1
+        raise ValueError(f"parts must not fall within a sequence, they do at value {place:,}")
+
+
+def check_something_left(train: Sequences) -> None:
+    """Raise if nothing is left to learn from."""
+    if not len(train.values):
+        raise ValueError("the split leaves nothing for training: hold out less, or later")

@@ -1,0 +1,138 @@
+"""What an evaluation of recommendations found: means with their errors, ready to print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """A mean over users, and how far it may be off.
+
+    Formula: standard_error = s / √n, s² = Σ (x − mean)² / (n − 1); None for one user.
+
+    Shapes: numbers.
+
+    Cost: it only holds numbers.
+
+    Reference: none.
+
+    Use when: reading a ``RecommendationReport``. Avoid when: two models are compared on the same
+    users: take the error of their differences, from ``per_user``.
+
+    >>> import torch
+    >>> Mean.of(torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64))
+    Mean(value=0.5, standard_error=0.28867513459481287)
+    """
+
+    value: float
+    standard_error: float | None
+
+    @classmethod
+    def of(cls, values: Tensor) -> Mean:
+        """Take one value for each user, [N]."""
+        error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else None
+        return cls(value=float(values.mean()), standard_error=error)
+
+    def __str__(self) -> str:
+        if self.standard_error is None:
+            return f"{self.value:.4f}"
+        return f"{self.value:.4f} ± {self.standard_error:.4f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularityBucket:
+    """How well targets of one popularity are found.
+
+    Formula: recall@k and ndcg@k as in ``RecommendationReport`` with these targets alone, means over
+    the ``users`` who have one.
+
+    Shapes: ``means`` by names like "recall@20"; empty if no user has such a target.
+
+    Cost: it only holds numbers.
+
+    Reference: none.
+
+    Use when: reading a ``RecommendationReport``. Avoid when: nothing else makes one.
+
+    >>> part = PopularityBucket(name="tail", classes=9, users=0, targets=0, means={})
+    >>> part.name, part.targets
+    ('tail', 0)
+    """
+
+    name: str
+    classes: int
+    users: int
+    targets: int
+    means: Mapping[str, Mean]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendationReport:
+    """What ``evaluate_recommendations`` found: means over the users, for each length k of list.
+
+    Formula: for a user with n distinct targets, of which the first k places hold h:
+    recall = h / n; hit_rate = [h > 0]; precision = h / k; ndcg = Σ over hits of
+    1 / log2(place + 1), by the same sum over places 1 … min(k, n); mrr = 1 / place of the first
+    hit, 0 without one; map = Σ over hits of (hits up to there / place), by min(k, n).
+
+    Shapes: ``means`` by names like "recall@20"; ``catalogue`` ("coverage@20", "gini@20",
+    "popularity@20", see ``exposure_figures``) and ``buckets`` are empty unless training counts were
+    given; ``per_user`` has float64 [N] for each name of ``means``, in the order of the holdout, if
+    it was asked for. ``unreachable`` counts the targets that were left out as seen already.
+
+    Cost: it only holds numbers, and ``per_user`` 8 bytes for each user and mean.
+
+    Reference: Järvelin & Kekäläinen 2002 (ndcg); Krichene & Rendle 2020 (why no sampled metrics).
+
+    Use when: reading an evaluation. Avoid when: nothing else makes one.
+
+    >>> report = RecommendationReport(ks=(20,), users=2, targets=3, unreachable=0,
+    ...                               means={"recall@20": Mean(value=0.5, standard_error=0.25)})
+    >>> report.metrics(), report.table()
+    ({'recall@20': 0.5}, [('recall', '0.5000 ± 0.2500')])
+    """
+
+    ks: tuple[int, ...]
+    users: int
+    targets: int
+    unreachable: int
+    means: Mapping[str, Mean]
+    catalogue: Mapping[str, float] = field(default_factory=dict)
+    buckets: tuple[PopularityBucket, ...] = ()
+    per_user: Mapping[str, Tensor] | None = None
+
+    def metrics(self) -> dict[str, float]:
+        """Return every figure by its name; those of a bucket are like "tail_recall@20"."""
+        figures = {name: mean.value for name, mean in self.means.items()}
+        figures |= self.catalogue
+        for bucket in self.buckets:
+            for name, mean in bucket.means.items():
+                figures[f"{bucket.name}_{name}"] = mean.value
+        return figures
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return a row for each kind of figure: its name, and a cell for each of ``ks``."""
+        cells = {name: str(mean) for name, mean in self.means.items()}
+        cells |= {name: f"{value:.4f}" for name, value in self.catalogue.items()}
+        for bucket in self.buckets:
+            cells |= {f"{bucket.name}_{name}": str(mean) for name, mean in bucket.means.items()}
+        kinds = dict.fromkeys(name.partition("@")[0] for name in cells)
+        return [(kind, *(cells[f"{kind}@{k}"] for k in self.ks)) for kind in kinds]
+
+    def __str__(self) -> str:
+        text = f"{self.users:,} users, {self.targets:,} targets"
+        if self.unreachable:
+            text += f", {self.unreachable:,} of them seen before and so out of reach"
+        lines = [text]
+        if self.buckets:
+            parts = (f"{part.name} {part.targets:,}" for part in self.buckets)
+            lines.append(f"targets by popularity: {', '.join(parts)}")
+        head = ("", *(f"@{k}" for k in self.ks))
+        for name, *row in (head, *self.table()):
+            lines.append(f"{name:<14}" + "".join(f"{cell:>18}" for cell in row))
+        return "\n".join(lines)
