@@ -187,6 +187,7 @@ LAYERS = {
         make=lambda task: task.hierarchical(Tree.huffman(task.corpus.counts)),
         outputs=path_length,
         within=0.12,
+        note="starts at the frequencies",
     ),
     "clustered": Layer(
         title="hierarchical, clustered tree",
@@ -195,7 +196,8 @@ LAYERS = {
         ),
         outputs=path_length,
         within=0.12,
-        note="by the class vectors of a sampled softmax, trained for one epoch",
+        note="by the class vectors of a sampled softmax, trained for one epoch; "
+        "starts at the frequencies",
     ),
     "nce": Layer(
         title=f"NCE, {FEW_SAMPLES} samples",

@@ -30,6 +30,7 @@ ROOMS = [
     "optim",
     "training",
     "evaluation",
+    "index",
     "auditing",
     "registry",
     "contracts",

@@ -12,8 +12,8 @@ import torch
 
 from widemax import registry
 from widemax.optim import RowAdam
-from widemax.runs.building import build_sampler
 from widemax.runs.config import NOT_BY_NAME, Config, settings
+from widemax.runs.heads import build_sampler
 from widemax.runs.resolved import read_config, show
 from widemax.runs.settings import MAX_TEXT, registered
 from widemax.sampling import UnigramSampler

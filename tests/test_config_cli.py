@@ -14,6 +14,7 @@ import widemax
 from widemax.cli.config_options import with_config_options
 from widemax.runs.config import Config, settings
 from widemax.runs.resolved import ResolvedConfig, flag_of
+from widemax.runs.unused import NEEDS
 
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
 
@@ -71,14 +72,9 @@ def test_every_setting_can_be_given_as_a_flag(run, name):
         value = setting.choices[-1] if setting.choices else setting.kind(setting.most)
         arguments = [flag_of(name), str(value)]
     # What the setting needs besides to have an effect.
-    needed = {
-        "distortion": {"sampler": "unigram"},
-        "trainer": {"model": "cbow"},
-        "hidden_size": {"model": "nnlm"},
-        "dropout": {"model": "lstm"},
-        "order": {"model": "n-gram"},
-        "smoothing": {"model": "n-gram"},
-    }.get(name, {})
+    needed = {"trainer": {"model": "cbow"}}.get(name, {}) | {
+        need.setting: need.values[0] for need in NEEDS.get(name, ()) if not need.is_met(Config())
+    }
     arguments += [part for each in needed for part in (flag_of(each), needed[each])]
     result, calls = run("d", *arguments)
     assert result.exit_code == 0, result.output

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from widemax.runs.building import build_head
 from widemax.runs.config import Config, settings
+from widemax.runs.heads import build_head
 from widemax.runs.resolved import read_config, show
 from widemax.runs.toml import to_toml
 from widemax.runs.unused import NEEDS, unused_because

@@ -9,6 +9,7 @@ from tests.fuzzing import EXAMPLES
 from widemax.runs.config import Config, settings
 from widemax.runs.resolved import read_config, show
 from widemax.runs.toml import to_toml
+from widemax.runs.unused import NEEDS
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,9 @@ def test_fault_25_code_as_a_value_is_text_or_refused(tmp_path, number):
     payload = payloads(marker)[number]
     for name, setting in settings().items():
         path.write_text(f'{name} = """{payload}"""')
-        for result in (outcome(path), outcome(None, {name: payload})):
+        unmet = [need for need in NEEDS.get(name, ()) if not need.is_met(Config())]
+        needed = {need.setting: need.values[0] for need in unmet}
+        for result in (outcome(path), outcome(None, {name: payload, **needed})):
             if setting.kind is str and not setting.choices and len(payload) <= 200:
                 assert getattr(result, name) == payload
             else:

@@ -188,9 +188,19 @@ def test_principal_projection_equals_its_reference():
     vectors = generator.standard_normal((50, 6)).astype(np.float32)
     members = generator.permutation(50)
     starts, sizes = np.array([0, 2, 3, 20]), np.array([2, 1, 17, 30])
-    found = principal_projection(vectors, members, starts, sizes)
-    expected = principal_projection_reference(vectors, members, starts, sizes)
+    weights = generator.uniform(0.01, 1.0, 50).astype(np.float32)
+    found = principal_projection(vectors, members, starts, sizes, weights)
+    expected = principal_projection_reference(vectors, members, starts, sizes, weights)
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_rare_classes_do_not_say_where_a_tree_is_cut():
+    # Two frequent classes differ along the first axis, many rare ones more along the second.
+    rare = [[0.0, 10.0 * side] for side in (-1, 1) for _ in range(20)]
+    tree = Tree.clustered(np.array([[-1.0, 0.0], [1.0, 0.0], *rare]), [1e6, 1e6, *[1.0] * 40])
+    first, second = (set(walked_path(tree, y)) for y in (0, 1))
+    assert (0, -1) in first ^ second
+    assert (0, 1) in first ^ second
 
 
 def test_the_three_given_forms_agree():

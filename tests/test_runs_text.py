@@ -274,7 +274,7 @@ def printed(*arguments):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--trainer", "kernel"], "trainer = 'kernel' trains model = cbow or skip-gram"),
+        (["--trainer", "kernel"], "trainer = 'kernel' trains model = cbow or item2vec"),
         (["--model", "cbow", "--trainer", "kernel", "--objective", "nce"], "objective = 'nce'"),
         (["--model", "cbow", "--trainer", "kernel", "--bias"], "bias = True"),
         (["--model", "n-gram", "--epochs", "3"], "--epochs has no effect with model = 'n-gram'"),

@@ -19,7 +19,27 @@ from widemax.heads import (
     SparsemaxHead,
     TopKSoftmaxHead,
 )
-from widemax.models import CBOW, NNLM, LSTMLanguageModel, Model, NextItem, NGram, SkipGram
+from widemax.models import (
+    CBOW,
+    EASE,
+    EGES,
+    IALS,
+    MIND,
+    NNLM,
+    SDM,
+    Airbnb,
+    Item2Vec,
+    ItemKNN,
+    LSTMLanguageModel,
+    Model,
+    NextItem,
+    NGram,
+    Popularity,
+    SASRec,
+    SkipGram,
+    TwoTower,
+    YouTubeDNN,
+)
 from widemax.ngrams import NGramModel
 from widemax.objectives import (
     corrected_log_q,
@@ -41,6 +61,7 @@ from widemax.sampling import (
     KneserNeySampler,
     LearnedUnigramSampler,
     LogUniformSampler,
+    MarketSampler,
     MixtureSampler,
     NGramSampler,
     PartitionSampler,
@@ -49,7 +70,13 @@ from widemax.sampling import (
     UniformSampler,
     UnigramSampler,
 )
-from widemax.scoring import CharCNNScorer, DifferentiatedScorer, Scorer, TableScorer
+from widemax.scoring import (
+    CharCNNScorer,
+    DifferentiatedScorer,
+    Scorer,
+    TableScorer,
+    TowerScorer,
+)
 
 SAMPLERS: Mapping[str, type[Sampler]] = {
     "all": AllClassesSampler,
@@ -59,6 +86,7 @@ SAMPLERS: Mapping[str, type[Sampler]] = {
     "kneser-ney": KneserNeySampler,
     "learned-unigram": LearnedUnigramSampler,
     "log-uniform": LogUniformSampler,
+    "market": MarketSampler,
     "mixture": MixtureSampler,
     "n-gram": NGramSampler,
     "partition": PartitionSampler,
@@ -84,6 +112,7 @@ SCORERS: Mapping[str, type[Scorer]] = {
     "char-cnn": CharCNNScorer,
     "differentiated": DifferentiatedScorer,
     "table": TableScorer,
+    "tower": TowerScorer,
 }
 
 HEADS: Mapping[str, type[Head]] = {
@@ -100,12 +129,24 @@ HEADS: Mapping[str, type[Head]] = {
 }
 
 MODELS: Mapping[str, type[Model]] = {
+    "airbnb": Airbnb,
     "cbow": CBOW,
+    "ease": EASE,
+    "eges": EGES,
+    "ials": IALS,
+    "item-knn": ItemKNN,
+    "item2vec": Item2Vec,
     "lstm": LSTMLanguageModel,
+    "mind": MIND,
     "n-gram": NGram,
     "next-item": NextItem,
     "nnlm": NNLM,
+    "popularity": Popularity,
+    "sasrec": SASRec,
+    "sdm": SDM,
     "skip-gram": SkipGram,
+    "two-tower": TwoTower,
+    "youtube-dnn": YouTubeDNN,
 }
 
 SMOOTHINGS: Mapping[str, Callable[..., NGramModel]] = {

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 from torch import Tensor
 
 from widemax.data.encoding import recoded
+from widemax.data.feature_table import FeatureTable
 from widemax.data.inputs import decoded, files_of, first_lines, head_of
 from widemax.data.interactions import read_interactions
 from widemax.data.logs import Columns
@@ -32,7 +33,8 @@ class Source:
 
     Shapes: see ``Sequences`` and ``Vocabulary``; ``sequences.names`` holds the users of a log.
     ``columns`` names the columns that were read, None for text. ``goals`` is bool [T], beside
-    ``sequences.values``, if a goal column was named.
+    ``sequences.values``, if a goal column was named. ``item_features`` has a row for each class,
+    ``user_features`` one for each sequence, where there are any.
 
     Cost: it only holds what was read.
 
@@ -53,6 +55,8 @@ class Source:
     vocabulary: Vocabulary
     columns: Columns | None = None
     goals: Tensor | None = None
+    item_features: FeatureTable | None = None
+    user_features: FeatureTable | None = None
 
 
 def recognise(path: str | Path) -> SourceKind:

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from widemax.data import Windows
-from widemax.heads import Head
+from widemax.data import WindowBatch, Windows
 
 _ROWS_AT_ONCE = 1024
 
@@ -53,8 +52,7 @@ class RankingReport:
 
 @torch.no_grad()
 def evaluate_ranking(
-    head: Head,
-    encode: Callable[[Tensor], Tensor],
+    log_prob: Callable[[WindowBatch], Tensor],
     examples: Windows,
     *,
     k: int = 20,
@@ -65,7 +63,8 @@ def evaluate_ranking(
     Formula: as ``RankingReport``. A class with the target's own score counts half a rank, so that a
     model that scores all classes alike does not look perfect.
 
-    Shapes: ``encode`` takes contexts [B, H] and returns hidden states [B, D].
+    Shapes: ``log_prob`` takes a batch and returns log P of all classes, [B, V]; that of a model
+    is ``model.log_prob``.
 
     Cost: O(N·V·D), in blocks of rows; the [B, V] matrix of one block stands at a time.
 
@@ -74,9 +73,8 @@ def evaluate_ranking(
     Use when: judging a model, on examples it has not seen. Avoid when: only the loss is wanted.
 
     >>> import widemax as wm
-    >>> head = wm.FullHead(wm.TableScorer(4, 2))
     >>> windows = wm.Windows(wm.Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
-    >>> report = evaluate_ranking(head, lambda context: torch.zeros(len(context), 2), windows)
+    >>> report = evaluate_ranking(lambda batch: torch.full((2, 4), 0.25).log(), windows)
     >>> round(report.loss, 4), report.mrr  # four classes alike: rank 2.5
     (1.3863, 0.4)
     """
@@ -86,21 +84,21 @@ def evaluate_ranking(
     for start in range(0, len(examples), _ROWS_AT_ONCE):
         rows = torch.arange(start, min(start + _ROWS_AT_ONCE, len(examples)))
         batch = examples.batch(rows)
-        log_prob = head.log_prob(encode(batch.context))
-        own = log_prob.gather(1, batch.targets[:, None])
-        better = (log_prob > own).sum(-1)
-        alike = (log_prob == own).sum(-1) - 1
+        found = log_prob(batch)
+        own = found.gather(1, batch.targets[:, None])
+        better = (found > own).sum(-1)
+        alike = (found == own).sum(-1) - 1
         ranks.append(1 + better + alike.double() / 2)
         losses.append(-own[:, 0].double())
         if progress is not None:
             progress(len(rows))
     rank = torch.cat(ranks)
-    found = (rank <= k).double()
+    hits = (rank <= k).double()
     return RankingReport(
         examples=len(examples),
         loss=float(torch.cat(losses).mean()),
-        recall=float(found.mean()),
-        ndcg=float((found / (rank + 1).log2()).mean()),
+        recall=float(hits.mean()),
+        ndcg=float((hits / (rank + 1).log2()).mean()),
         mrr=float((1 / rank).mean()),
         k=k,
     )

@@ -19,6 +19,9 @@ from widemax.sampling.counts import Counts, check_counts
 
 Slots = NDArray[np.int64]
 
+_LEAST_WEIGHT = 1e-9
+"""What a class without any mass counts, against the heaviest."""
+
 INNER = -1
 """Marks a slot that holds an inner node."""
 
@@ -50,15 +53,17 @@ def huffman_slots(counts: NDArray[np.float64]) -> Slots:
 def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -> Slots:
     """Return a tree whose nodes cut a cloud of class vectors at half its mass.
 
-    Each cloud is cut across the direction in which it is longest.
+    Each cloud is cut across the direction in which it is longest, by mass: vectors of rare classes
+    are many, hardly learnt, and say little of what is to be told apart.
     """
+    weights = np.maximum(masses / max(masses.max(), 1e-300), _LEAST_WEIGHT).astype(np.float32)
     members = np.arange(len(vectors) if len(vectors) > 1 else 0)
     sizes = np.array([len(vectors)])
     levels = []
     while len(members):
         starts = np.cumsum(sizes) - sizes
         cloud = np.repeat(np.arange(len(sizes)), sizes)
-        projection = principal_projection(vectors, members, starts, sizes)
+        projection = principal_projection(vectors, members, starts, sizes, weights)
         members = members[np.lexsort((projection, cloud))]
         left = _half_mass(masses[members], starts, sizes)
         child_starts = np.stack([starts, starts + left], axis=1).ravel()

@@ -62,6 +62,13 @@ class Model(nn.Module, ABC):
             return self.head.scores(hidden)
         return torch.stack([self.head.scores(each) for each in hidden.unbind(1)]).amax(0)
 
+    def log_prob(self, batch: WindowBatch) -> Tensor:
+        """Return log P of all classes, normalised over the scores they are ranked by, [B, V]."""
+        hidden = self.hidden(batch)
+        return (
+            self.head.log_prob(hidden) if hidden.dim() == 2 else self.scores(batch).log_softmax(-1)
+        )
+
     def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes of each example, leaving out ``exclude`` [B, E]."""
         hidden = self.hidden(batch)

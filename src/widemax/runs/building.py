@@ -1,49 +1,33 @@
-"""From the names of a configuration to a model and how it is trained."""
+"""From a configuration to a model and how it is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
-from torch import Tensor
+from torch import nn
 
-from widemax.data import Sequences, Source, Windows
-from widemax.encoders import BagEncoder, LSTMEncoder, NNLMEncoder
-from widemax.heads import (
-    AdaptiveHead,
-    FullHead,
-    Head,
-    HierarchicalHead,
-    ImportanceHead,
-    SampledHead,
-    Tree,
-)
+from widemax.data import ItemGraph, Sequences, Source, Windows, sessions_of
 from widemax.models import (
+    EGES,
     NNLM,
+    Airbnb,
+    Baseline,
+    Item2Vec,
     LSTMLanguageModel,
     Model,
     NGram,
-    Segments,
+    SASRec,
     WordModel,
-    keep_probability,
-    start_small,
+    YouTubeDNN,
 )
 from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
-from widemax.registry import HEADS, MODELS, OBJECTIVES, SMOOTHINGS
-from widemax.runs.config import NOT_DRAWN, STRUCTURED, Config
-from widemax.sampling import (
-    AllClassesSampler,
-    InBatchSampler,
-    LearnedUnigramSampler,
-    LogUniformSampler,
-    Sampler,
-    StreamingFrequency,
-    UniformSampler,
-    UnigramSampler,
-)
-from widemax.scoring import TableScorer
-from widemax.scoring.table import Similarity
-from widemax.training.steps import FitSteps, GradientSteps, Steps
+from widemax.registry import MODELS
+from widemax.runs import retrieval_models, word_models
+from widemax.runs.config import Config
+from widemax.runs.splitting import Split
+from widemax.training.steps import Examples, FitSteps, GradientSteps, Steps
 from widemax.training.word2vec import Word2VecSteps
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
@@ -52,14 +36,30 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "rowwise-adagrad": RowwiseAdagrad,
     "sgd": RowSGD,
 }
-_AUTOMATIC = {"text": "cbow"}
-_TOP_K = 100
 
-
-def model_class(config: Config, kind: str) -> type[Model]:
-    """Return the model that is named, or the one for this kind of source."""
-    name = config.model if config.model != "auto" else _AUTOMATIC.get(kind, "next-item")
-    return MODELS[name]
+BUILDERS: Mapping[str, Callable[[Config, Source], Model]] = MappingProxyType(
+    {
+        "airbnb": retrieval_models.build_airbnb,
+        "cbow": word_models.build_cbow,
+        "ease": retrieval_models.build_ease,
+        "eges": retrieval_models.build_eges,
+        "ials": retrieval_models.build_ials,
+        "item-knn": retrieval_models.build_item_knn,
+        "item2vec": retrieval_models.build_item2vec,
+        "lstm": word_models.build_lstm,
+        "mind": retrieval_models.build_mind,
+        "n-gram": word_models.build_ngram,
+        "next-item": word_models.build_next_item,
+        "nnlm": word_models.build_nnlm,
+        "popularity": retrieval_models.build_popularity,
+        "sasrec": retrieval_models.build_sasrec,
+        "sdm": retrieval_models.build_sdm,
+        "skip-gram": word_models.build_skip_gram,
+        "two-tower": retrieval_models.build_two_tower,
+        "youtube-dnn": retrieval_models.build_youtube_dnn,
+    }
+)
+"""How each model of the registry is made."""
 
 
 def least_numbers(config: Config, kind: str, num_classes: int) -> int:
@@ -68,8 +68,8 @@ def least_numbers(config: Config, kind: str, num_classes: int) -> int:
     >>> least_numbers(Config(model="nnlm", max_history=3, dimension=2, hidden_size=5), "text", 10)
     50
     """
-    named = model_class(config, kind)
-    if issubclass(named, NGram):
+    named = MODELS[config.model_for(kind)]
+    if issubclass(named, NGram | Baseline):
         return 0
     vectors, units = num_classes * config.dimension, config.hidden_size
     if issubclass(named, NNLM):
@@ -82,145 +82,68 @@ def least_numbers(config: Config, kind: str, num_classes: int) -> int:
 def build_model(config: Config, source: Source) -> Model:
     """Return the untrained model of a configuration, seeded by it."""
     torch.manual_seed(config.seed)
-    counts = source.vocabulary.counts
-    kind = model_class(config, source.kind)
-    if issubclass(kind, NGram):
-        return kind(len(counts), SMOOTHINGS[config.smoothing], order=config.order)
-    if issubclass(kind, NNLM):
-        reader = NNLMEncoder(
-            len(counts),
-            config.max_history,
-            config.dimension,
-            config.hidden_size,
-            dropout=config.dropout,
-            sparse=True,
-        )
-        return kind(reader, build_head(config, counts, reader.output_dimension))
-    if issubclass(kind, LSTMLanguageModel):
-        memory = LSTMEncoder(
-            len(counts),
-            config.dimension,
-            config.hidden_size,
-            dropout=config.dropout,
-            sparse=True,
-        )
-        return kind(memory, build_head(config, counts, memory.output_dimension))
-    return _build_bag(config, counts, kind)
+    return BUILDERS[config.model_for(source.kind)](config, source)
 
 
-def _build_bag(config: Config, counts: Tensor, kind: type[Model]) -> Model:
-    encoder = BagEncoder(len(counts), config.dimension)
-    head = build_head(config, counts, config.dimension)
-    if not issubclass(kind, WordModel):
-        return kind(encoder, head)
-    model = kind(encoder, head, keep=keep_probability(counts, config.subsample))
-    if config.trainer == "kernel":
-        start_small(model)
-    return model
-
-
-def build_steps(config: Config, model: Model, sequences: Sequences, examples: Windows) -> Steps:
+def build_steps(config: Config, model: Model, source: Source, split: Split) -> Steps:
     """Return how a configuration trains its model."""
-    if isinstance(model, NGram):
-        return FitSteps(model, sequences)
+    if isinstance(model, NGram | Baseline):
+        return FitSteps(model, split.sequences)
+    sequences = _sessions(config, model, split.sequences)
     if config.trainer == "kernel":
         assert isinstance(model, WordModel)
         return Word2VecSteps(
             model, sequences, window=config.window, threads=config.threads, seed=config.seed
         )
     batch_size = config.batch_size
-    trained_on: Windows | Segments = examples
-    if isinstance(model, LSTMLanguageModel):
-        # A recurrence over a stretch of text tells each of its words in one go.
-        trained_on = model.segments(sequences, length=config.max_history)
+    if isinstance(model, LSTMLanguageModel | SASRec):
+        # One pass over a stretch tells each of its words or items.
         batch_size = max(1, batch_size // config.max_history)
     return GradientSteps(
         model,
         build_optimizer(config, model),
-        trained_on,
+        _examples(config, model, source, split, sequences),
         batch_size=batch_size,
         seed=config.seed,
         clip_norm=config.clip_norm,
     )
 
 
-def build_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
+def _sessions(config: Config, model: Model, sequences: Sequences) -> Sequences:
+    """Return what stood together: the sequences, for some models cut where nothing came long."""
+    if not config.session_gap or not isinstance(model, Item2Vec | EGES):
+        return sequences
+    return sessions_of(sequences, gap=config.session_gap)[0]
+
+
+def _examples(
+    config: Config, model: Model, source: Source, split: Split, sequences: Sequences
+) -> Examples:
+    """Return what a model is trained on by gradients."""
+    if isinstance(model, LSTMLanguageModel | SASRec):
+        return model.segments(sequences, length=config.max_history)
+    if isinstance(model, EGES):
+        seeded = torch.Generator().manual_seed(config.seed)
+        graph = ItemGraph.from_sequences(sequences, num_items=len(source.vocabulary))
+        sequences = graph.walks(config.walks, config.walk_length, generator=seeded)
+    if isinstance(model, Airbnb):
+        return model.windows(
+            sequences,
+            max_history=config.max_history,
+            window=config.window,
+            goals=split.goals,
+        )
+    if isinstance(model, YouTubeDNN) and source.kind == "lists":
+        # Lines of items have no order: all others of a user tell each.
+        return model.windows_without_order(sequences, max_history=config.max_history)
+    windows: Windows = model.windows(
+        sequences, max_history=config.max_history, window=config.window
+    )
+    return windows
+
+
+def build_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """Return the optimiser of a configuration on all parameters of the model."""
     rule = _OPTIMIZERS[config.optimizer]
     options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     return rule(model.parameters(), **options)  # type: ignore[arg-type]
-
-
-def build_head(config: Config, counts: Tensor, dimension: int) -> Head:
-    """Return the head of a configuration for hidden states and classes in falling count."""
-    if config.head in STRUCTURED:
-        return _build_structured(config, counts, dimension)
-    sampled = config.head in ("sampled", "importance")
-    scorer = TableScorer(
-        len(counts),
-        dimension,
-        bias=config.bias,
-        similarity=_similarity(config),
-        temperature=config.temperature,
-        sparse=sampled,
-    )
-    if config.head == "sampled":
-        return SampledHead(
-            scorer,
-            build_sampler(config, counts),
-            objective=OBJECTIVES[config.objective],
-            num_samples=_num_samples(config, len(counts)),
-        )
-    if config.head == "importance":
-        sampler = build_sampler(config, counts, unique=False)
-        return ImportanceHead(scorer, sampler, num_samples=config.num_samples)
-    if config.head == "top-k-softmax":
-        return HEADS[config.head](scorer, k=min(_TOP_K, len(counts)))
-    return FullHead(scorer) if config.head == "full" else HEADS[config.head](scorer)
-
-
-def _build_structured(config: Config, counts: Tensor, dimension: int) -> Head:
-    if config.head == "hierarchical":
-        tree = Tree.huffman(counts)
-        head = HierarchicalHead(dimension, tree, bias=config.bias, sparse=True)
-        if head.bias is not None:
-            head.bias.data.copy_(tree.log_odds(counts))
-        return head
-    return AdaptiveHead(
-        dimension,
-        len(counts),
-        cutoffs=_cutoffs(len(counts)),
-        bias=config.bias,
-    )
-
-
-def _cutoffs(num_classes: int) -> list[int]:
-    """Return fixed cutoffs: measured ones would differ when a run is resumed elsewhere."""
-    return sorted({max(1, num_classes // 20), max(2, num_classes // 4)} - {num_classes})
-
-
-def build_sampler(config: Config, counts: Tensor, *, unique: bool = True) -> Sampler:
-    """Return the sampler of a configuration."""
-    size = len(counts)
-    makers: dict[str, Callable[[], Sampler]] = {
-        "all": lambda: AllClassesSampler(size),
-        "in-batch": lambda: InBatchSampler(size, StreamingFrequency(size)),
-        "learned-unigram": lambda: LearnedUnigramSampler(size, unique=unique),
-        "log-uniform": lambda: LogUniformSampler(size, unique=unique),
-        "uniform": lambda: UniformSampler(size, unique=unique),
-        "unigram": lambda: UnigramSampler(
-            size, counts, distortion=config.distortion, unique=unique
-        ),
-    }
-    return makers[config.sampler]()
-
-
-def _num_samples(config: Config, num_classes: int) -> int | None:
-    if config.sampler in NOT_DRAWN:
-        return None
-    # Distinct draws of nearly all classes would take for ever.
-    return min(config.num_samples, max(1, num_classes // 2))
-
-
-def _similarity(config: Config) -> Similarity:
-    return "cosine" if config.similarity == "cosine" else "dot"

@@ -34,6 +34,7 @@ NOT_BY_NAME = (
     "batch-hard-negatives",
     "hard-negatives",
     "kneser-ney",
+    "market",
     "mixture",
     "n-gram",
     "partition",
@@ -82,11 +83,20 @@ class Config:
         choices=("torch", "kernel"),
     )
     dimension: int = setting(MODEL, 64, "Length of every class vector.", least=1, most=65_536)
-    hidden_size: int = setting(
-        MODEL, 200, "Units of the hidden layer of nnlm and lstm.", least=1, most=65_536
-    )
+    hidden_size: int = setting(MODEL, 200, "Units of each hidden layer.", least=1, most=65_536)
     dropout: float = setting(
-        MODEL, 0.2, "Part of the units of nnlm and lstm left out in a step.", least=0.0, most=0.99
+        MODEL, 0.2, "Part of the units left out in a step.", least=0.0, most=0.99
+    )
+    num_layers: int = setting(
+        MODEL, 0, "Hidden layers of the towers of retrieval models.", least=0, most=16
+    )
+    num_interests: int = setting(MODEL, 4, "Vectors that mind has of each user.", least=1, most=64)
+    num_blocks: int = setting(MODEL, 2, "Blocks of attention of sasrec.", least=1, most=64)
+    num_attention_heads: int = setting(
+        MODEL, 1, "Heads of each attention of sasrec and sdm.", least=1, most=64
+    )
+    example_age: bool = setting(
+        MODEL, False, "Whether youtube-dnn reads how old an example is; 0 when it is asked."
     )
     order: int = setting(
         MODEL, 5, "Words of the longest n-grams that are counted.", least=1, most=16
@@ -166,6 +176,31 @@ class Config:
     user_column: str = setting(DATA, "", "Column of the users; empty guesses by its name.")
     item_column: str = setting(DATA, "", "Column of the items; empty guesses by its name.")
     time_column: str = setting(DATA, "", "Column of the times; empty guesses by its name.")
+    goal_column: str = setting(
+        DATA, "", "Column that is true where an item was booked or bought, for airbnb."
+    )
+    item_features: str = setting(
+        DATA, "", "File with features of items; empty takes the .item beside an .inter."
+    )
+    user_features: str = setting(
+        DATA, "", "File with features of users; empty takes the .user beside an .inter."
+    )
+    core: int = setting(
+        DATA,
+        0,
+        "Interactions that every user and item of a log must have; 0 keeps all.",
+        least=0,
+        most=2**40,
+    )
+    session_gap: float = setting(
+        DATA,
+        0.0,
+        "Seconds without a choice after which another session begins; 0 has one a user.",
+        least=0.0,
+        most=1e12,
+    )
+    walks: int = setting(DATA, 10, "Walks that eges takes from each item.", least=1, most=10_000)
+    walk_length: int = setting(DATA, 10, "Items of each walk of eges.", least=2, most=10_000)
     min_count: int = setting(
         DATA, 1, "How often a class must occur to be kept.", least=1, most=2**40
     )
@@ -240,6 +275,25 @@ class Config:
         """
         values: Any = {"model": model, **given}
         return cls(**preset_for(values) | values)
+
+    def model_for(self, kind: str) -> str:
+        """Return the model that is named, or the one for this kind of source.
+
+        >>> Config().model_for("text"), Config().model_for("csv")
+        ('cbow', 'next-item')
+        """
+        if self.model != "auto":
+            return self.model
+        return "cbow" if kind == "text" else "next-item"
+
+    @property
+    def tower(self) -> tuple[int, ...]:
+        """The units of each hidden layer of a tower.
+
+        >>> Config(num_layers=2, hidden_size=128).tower
+        (128, 128)
+        """
+        return (self.hidden_size,) * self.num_layers
 
     def __post_init__(self) -> None:
         for name, declaration in settings().items():

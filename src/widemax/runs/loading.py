@@ -12,6 +12,7 @@ from widemax.data.source import SourceKind
 from widemax.models import Model
 from widemax.runs.building import build_model, least_numbers
 from widemax.runs.config import Config
+from widemax.runs.features import ITEMS, USERS, stored_features
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.training.checkpoints import CheckpointStore
 from widemax.vocabulary import Vocabulary
@@ -56,7 +57,13 @@ def _not_fitting(checkpoint: Checkpoint, reason: str) -> ValueError:
 
 
 def _untrained(folder: Path, config: Config, kind: SourceKind, vocabulary: Vocabulary) -> Model:
-    source = Source(kind=kind, sequences=Sequences.from_lists([]), vocabulary=vocabulary)
+    source = Source(
+        kind=kind,
+        sequences=Sequences.from_lists([]),
+        vocabulary=vocabulary,
+        item_features=stored_features(folder, ITEMS),
+        user_features=stored_features(folder, USERS),
+    )
     before = torch.get_rng_state()
     try:
         return build_model(config, source)

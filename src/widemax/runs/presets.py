@@ -8,7 +8,7 @@ from typing import Any
 
 from widemax.runs.settings import Value
 
-KERNEL_MODELS = ("cbow", "skip-gram")
+KERNEL_MODELS = ("cbow", "item2vec", "skip-gram")
 """The models that the word2vec kernel can train."""
 
 _WORDS: dict[str, Value] = {"dimension": 100, "min_count": 5, "subsample": 1e-4, "epochs": 5}
@@ -22,6 +22,25 @@ _KERNEL: dict[str, Value] = {
     # Negative sampling does not learn probabilities: its loss says little about its vectors.
     "metric": "mrr",
 }
+_RETRIEVAL: dict[str, Value] = {
+    "dimension": 64,
+    "sampler": "uniform",
+    "num_samples": 800,
+    "dropout": 0.0,
+    "metric": "ndcg@20",
+    "epochs": 20,
+}
+_NEIGHBOURS: dict[str, Value] = {
+    "dimension": 64,
+    "sampler": "unigram",
+    "objective": "negative-sampling",
+    "num_samples": 10,
+    "metric": "ndcg@20",
+    "epochs": 10,
+    "optimizer": "adagrad",
+    "learning_rate": 0.05,
+    "schedule": "linear",
+}
 _LANGUAGE: dict[str, Value] = {"unknown": "<unk>", "end": "<eos>", "min_count": 2, "bias": True}
 
 PRESETS: Mapping[str, Mapping[str, Value]] = MappingProxyType(
@@ -30,6 +49,27 @@ PRESETS: Mapping[str, Mapping[str, Value]] = MappingProxyType(
         "skip-gram": _WORDS,
         "nnlm": {**_LANGUAGE, "max_history": 4, "dimension": 100, "schedule": "linear"},
         "lstm": {**_LANGUAGE, "max_history": 35, "dimension": 128, "schedule": "linear"},
+        "youtube-dnn": _RETRIEVAL,
+        "mind": _RETRIEVAL,
+        "sdm": {**_RETRIEVAL, "num_attention_heads": 2},
+        "sasrec": {**_RETRIEVAL, "sampler": "log-uniform", "dropout": 0.3},
+        "two-tower": {
+            **_RETRIEVAL,
+            "sampler": "in-batch",
+            "similarity": "cosine",
+            "temperature": 0.1,
+            "num_layers": 1,
+            "hidden_size": 128,
+        },
+        "item2vec": {
+            "dimension": 64,
+            "distortion": 0.25,
+            "epochs": 20,
+            "window": 20,
+            "metric": "ndcg@20",
+        },
+        "airbnb": {**_NEIGHBOURS, "dimension": 32, "window": 5},
+        "eges": {**_NEIGHBOURS, "window": 5, "epochs": 2},
         "n-gram": {"unknown": "<unk>", "end": "<eos>", "min_count": 2},
     }
 )
@@ -51,7 +91,8 @@ def preset_for(given: Mapping[str, Any]) -> dict[str, Value]:
     if model in KERNEL_MODELS and not kernel_refusal({**_KERNEL, **given}):
         preset |= _KERNEL
         # As in the program that came with the papers: a bag has one example where pairs are many.
-        preset["learning_rate"] = 0.05 if model == "cbow" else 0.025
+        preset["learning_rate"] = 0.025 if model == "skip-gram" else 0.05
+        preset["metric"] = PRESETS[str(model)].get("metric", preset["metric"])
     return preset
 
 

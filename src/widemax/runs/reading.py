@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
-from widemax.data import Sequences, Source, join_phrases, read_source
-from widemax.data.encoding import without_gaps
-from widemax.data.sequences import offsets_of
+from widemax.data import Source, encoded_again, join_phrases, read_source
 from widemax.data.source import recognise
 from widemax.runs.config import Config
+from widemax.runs.features import with_features
 from widemax.runs.growth import grown
 from widemax.vocabulary import Vocabulary
 
 
 def read_configured(path: str | Path, config: Config) -> Source:
     """Return the sequences and the vocabulary that a configuration makes of a file."""
-    return _read(path, config, min_count=config.min_count, unknown=config.unknown or None)
+    source = _read(path, config, min_count=config.min_count, unknown=config.unknown or None)
+    return with_features(path, config, source)
 
 
 def read_growing(path: str | Path, config: Config, old: Vocabulary) -> Source:
@@ -30,28 +28,13 @@ def read_growing(path: str | Path, config: Config, old: Vocabulary) -> Source:
     vocabulary = grown(
         old, source.vocabulary, min_count=config.min_count, unknown=config.unknown or None
     )
-    return encoded_again(source, vocabulary)
+    return with_features(path, config, encoded_again(source, vocabulary))
 
 
 def read_with(path: str | Path, config: Config, vocabulary: Vocabulary) -> Source:
     """Read a file with the classes of a vocabulary, and no others."""
-    return encoded_again(_read(path, config, min_count=1, unknown=None), vocabulary)
-
-
-def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
-    """Return a source with the classes of another vocabulary; keys without one are left out.
-
-    If the other vocabulary has an unknown key, they become that.
-    """
-    class_of = vocabulary.encode(source.vocabulary.keys, missing="mark")
-    old = source.sequences
-    values, lengths = without_gaps(old.values, old.lengths, class_of, 1)
-    left = lengths >= 0
-    if not len(values):
-        raise ValueError(f"the source has none of the {len(vocabulary):,} keys in it")
-    names = None if old.names is None else old.names.filter(pl.Series(left.numpy()))
-    sequences = Sequences(values, offsets_of(lengths[left]), names)
-    return replace(source, sequences=sequences, vocabulary=vocabulary)
+    source = encoded_again(_read(path, config, min_count=1, unknown=None), vocabulary)
+    return with_features(path, config, source)
 
 
 def _read(path: str | Path, config: Config, *, min_count: int, unknown: str | None) -> Source:
@@ -61,6 +44,8 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: str | No
         user_column=config.user_column,
         item_column=config.item_column,
         time_column=config.time_column,
+        goal_column=config.goal_column,
+        core=config.core,
         min_count=min_count,
         unknown=unknown,
         tokens=config.tokens or None,

@@ -13,12 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from widemax.data import Sequences, Source
+from widemax.data import Sequences, Source, WindowBatch
 from widemax.data.tokens import split_words
-from widemax.evaluation import RankingReport, evaluate_ranking
+from widemax.evaluation import (
+    RankingReport,
+    RecommendationReport,
+    evaluate_ranking,
+    evaluate_recommendations,
+)
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.keys import Key, as_keys
 from widemax.runs.exporting import ExportFormat, export_format, export_run
+from widemax.runs.features import USERS, stored_features
 from widemax.runs.generating import go_on
 from widemax.runs.loading import load_model, trained_checkpoint
 from widemax.runs.reading import read_configured, read_with
@@ -29,9 +35,9 @@ from widemax.runs.run_folder import (
     stored_config,
     stored_vocabulary,
 )
-from widemax.runs.splitting import split_source
+from widemax.runs.splitting import Split, split_source
 from widemax.training.tracking import read_metrics
-from widemax.validation import check_whole
+from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
 
@@ -117,9 +123,18 @@ class Run:
 
     @torch.no_grad()
     def recommend(
-        self, history: Sequence[Key], *, k: int = 10, include_seen: bool = False
+        self,
+        history: Sequence[Key],
+        *,
+        k: int = 10,
+        include_seen: bool = False,
+        user: Key | None = None,
     ) -> list[Neighbour]:
-        """Return the ``k`` classes that best follow a history, oldest first; seen ones left out."""
+        """Return the ``k`` classes that best follow a history, oldest first; seen ones left out.
+
+        The features of a ``user`` count where the run has them; nobody else's history is looked
+        at, so that a history of today may be given.
+        """
         ids = self._ids(history)
         # Before the history comes nothing, which some models have a vector of their own for.
         reach = self._reach() if self.model.causal else self.config.max_history
@@ -127,11 +142,25 @@ class Run:
         context = torch.cat([padding, ids])[-reach:][None]
         exclude = None if include_seen or not len(ids) else ids[None]
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
-        top = self.model.head.topk(self.model.encode(context), k, exclude=exclude)
+        asked = WindowBatch(
+            context=context,
+            targets=torch.tensor([ABSENT]),
+            users=torch.tensor([self._row_of(user)]),
+            ages=torch.zeros(1),
+        )
+        top = self.model.topk(asked, k, exclude=exclude)
         kept = top.ids[0] >= 0
         keys = self.vocabulary.decode(top.ids[0][kept])
         scores = top.scores[0][kept].tolist()
         return [Neighbour(key=key, score=score) for key, score in zip(keys, scores, strict=True)]
+
+    def _row_of(self, user: Key | None) -> int:
+        """Return the row of a user among those with features; -1 if he has none."""
+        table = stored_features(self.folder, USERS) if user is not None else None
+        if table is None:
+            return ABSENT
+        rows = (table.keys.cast(pl.String) == str(user)).arg_true()
+        return int(rows[0]) if len(rows) else ABSENT
 
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
         """Return the ids of keys; text from a command line may stand for whole numbers.
@@ -229,13 +258,39 @@ class Run:
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
         """Return exact metrics on the examples that were held out of training."""
+        held = self._split(path).validation
+        if held is None:
+            raise ValueError("validation_size is 0: nothing was held out to evaluate on")
+        return evaluate_ranking(self.model.log_prob, held)
+
+    def evaluate_recommendations(
+        self, path: str | Path | None = None, *, ks: Sequence[int] = (5, 10, 20, 50)
+    ) -> RecommendationReport:
+        """Return how good the recommendations for users who were held out are.
+
+        Each is asked for his last item from what he had before, which is not recommended again;
+        over the whole catalogue, and by how popular the item was.
+        """
+        split = self._split(path)
+        if split.holdout is None:
+            raise ValueError(
+                "no user was held out to be recommended to: the run has no log, or "
+                "validation_size = 0"
+            )
+        counts = torch.bincount(split.sequences.values, minlength=len(self.vocabulary))
+        return evaluate_recommendations(
+            self.model.topk,
+            split.holdout,
+            ks=tuple(k for k in ks if k <= len(self.vocabulary)) or (1,),
+            max_history=self.config.max_history,
+            counts=counts,
+        )
+
+    def _split(self, path: str | Path | None) -> Split:
         source = self.read_source(path)
         if not self._is_own(source):
             raise ValueError("the source has another vocabulary than the run: it has changed")
-        held = split_source(self.config, source).validation
-        if held is None:
-            raise ValueError("validation_size is 0: nothing was held out to evaluate on")
-        return evaluate_ranking(self.model.head, self.model.encode, held)
+        return split_source(self.config, source)
 
     def _is_own(self, source: Source) -> bool:
         """Return whether the run can have been trained on a source."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from widemax.data import Source
 from widemax.files import atomic_write, read_text
 from widemax.runs.config import Config
+from widemax.runs.features import store_features
 from widemax.runs.toml import read_toml, to_toml
 from widemax.training.state_dicts import parse_json
 from widemax.vocabulary import Vocabulary
@@ -59,13 +60,14 @@ def _bytes(tensor: Tensor) -> bytes:
 
 
 def create_folder(
-    folder: Path, config: Config, vocabulary: Vocabulary, description: Mapping[str, Any]
+    folder: Path, config: Config, source: Source, description: Mapping[str, Any]
 ) -> None:
     """Make the folder; ``run.json`` comes last, so a folder with it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / _CONFIG) as file:
         file.write(to_toml(config).encode())
-    vocabulary.save(folder / _VOCABULARY)
+    source.vocabulary.save(folder / _VOCABULARY)
+    store_features(folder, source)
     # A changed byte may leave a vocabulary that can be read, with other words in it.
     digest = _file_sha256(folder / _VOCABULARY)
     with atomic_write(folder / _DESCRIPTION) as file:

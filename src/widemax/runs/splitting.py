@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
-from widemax.data import Sequences, Source, Windows
-from widemax.runs.building import model_class
+from widemax.data import Holdout, Sequences, Source, Windows
+from widemax.registry import MODELS
 from widemax.runs.config import Config
 
 _HELD_OUT_SEED = 20_111
@@ -18,8 +19,15 @@ _HELD_OUT_SEED = 20_111
 class Split:
     """The examples of a source: those trained on, and those held out."""
 
+    sequences: Sequences
+    """What is trained on."""
     training: Windows
+    """Its examples."""
     validation: Windows | None
+    holdout: Holdout | None = None
+    """Of a log, the same questions as in ``validation``, with all that was seen before."""
+    goals: Tensor | None = None
+    """Where in ``sequences`` the goal was reached."""
 
 
 def split_source(config: Config, source: Source) -> Split:
@@ -28,20 +36,43 @@ def split_source(config: Config, source: Source) -> Split:
     Of a log, the last item of users, with all before it as history; of a text, whole sentences.
     """
     cut = partial(
-        model_class(config, source.kind).windows,
+        MODELS[config.model_for(source.kind)].windows,
         max_history=config.max_history,
         window=config.window,
     )
     sequences = source.sequences
     if not config.validation_size:
-        return Split(training=cut(sequences), validation=None)
+        return Split(
+            sequences=sequences, training=cut(sequences), validation=None, goals=source.goals
+        )
     if source.kind == "text":
         train, held = _split_sentences(sequences, config.validation_size)
-        return Split(training=cut(train), validation=_some(cut(held), config))
-    train, targets = sequences.split_last()
-    last = (sequences.offsets[1:] - 1)[targets[:, 0] >= 0]
-    validation = cut(sequences, positions=last)
-    return Split(training=cut(train), validation=_some(validation, config))
+        return Split(sequences=train, training=cut(train), validation=_some(cut(held), config))
+    return _split_log(config, source, cut(source.sequences.split_last()[0]))
+
+
+def _split_log(config: Config, source: Source, training: Windows) -> Split:
+    sequences, train = source.sequences, training.sequences
+    ends = sequences.offsets[1:] - 1
+    asked = ends[sequences.lengths > train.lengths]
+    # All models are asked for the last item from what came before it, whatever they train on.
+    validation = _some(Windows(sequences, before=config.max_history, positions=asked), config)
+    assert validation.positions is not None
+    users = torch.searchsorted(sequences.offsets, validation.positions, right=True) - 1
+    targets = torch.full((len(train),), -1)
+    targets[users] = sequences.values[validation.positions]
+    goals = source.goals
+    if goals is not None:
+        kept = torch.ones(len(goals), dtype=torch.bool)
+        kept[asked] = False
+        goals = goals[kept]
+    return Split(
+        sequences=train,
+        training=training,
+        validation=validation,
+        holdout=Holdout.of_users(train, targets),
+        goals=goals,
+    )
 
 
 def _split_sentences(sequences: Sequences, size: int) -> tuple[Sequences, Sequences]:

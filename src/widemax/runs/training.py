@@ -117,7 +117,7 @@ def prepare(
         description["warm_start"] = {"found": warm.found}
     split = split_source(config, source)
     store = CheckpointStore(folder, keep_last=config.keep_last)
-    steps = build_steps(config, model, split.training.sequences, split.training)
+    steps = build_steps(config, model, source, split)
     loop = Loop(
         steps,
         plan_of(config, steps),
@@ -134,7 +134,7 @@ def prepare(
         _check_free(folder, resume)
         remove_torn_files(folder)
         if not resume:
-            create_folder(folder, config, source.vocabulary, description)
+            create_folder(folder, config, source, description)
         elif not _resume(loop, folder):
             check_cold(folder)
         loop.trackers = trackers = _trackers(folder, config, loop.progress.step)
@@ -182,7 +182,7 @@ def _resume(loop: Loop, folder: Path) -> bool:
 def _validation(model: Model, examples: Windows | None) -> Callable[[], Mapping[str, float]] | None:
     if examples is None or not len(examples):
         return None
-    return lambda: evaluate_ranking(model.head, model.encode, examples).metrics()
+    return lambda: evaluate_ranking(model.log_prob, examples).metrics()
 
 
 def _trackers(folder: Path, config: Config, step: int) -> list[Tracker]:

@@ -31,23 +31,45 @@ class Need:
 
 _SAMPLES = Need(setting="head", values=("sampled", "importance"))
 _BY_GRADIENTS = Need(setting="trainer", values=("torch",))
-_NEURAL = Need(setting="model", values=("n-gram",), negated=True)
+_COUNTED = ("ease", "item-knn", "n-gram", "popularity")
+_NEURAL = Need(setting="model", values=(*_COUNTED, "ials"), negated=True)
+_TOWERS = ("mind", "two-tower", "youtube-dnn")
+_WINDOWED = ("auto", "airbnb", "cbow", "eges", "item2vec", "skip-gram")
+_SESSIONS = Need(setting="model", values=("airbnb", "eges", "item2vec"))
+_FEATURES = ("airbnb", "eges", "mind", "sdm", "two-tower", "youtube-dnn")
 _VALIDATES = Need(setting="validation_size", values=(0,), negated=True)
 
 NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
     {
         "head": (_NEURAL,),
-        "dimension": (_NEURAL,),
+        "dimension": (Need(setting="model", values=_COUNTED, negated=True),),
         "similarity": (_NEURAL,),
         "temperature": (_NEURAL,),
         "bias": (_NEURAL,),
         "sampler": (_SAMPLES, _NEURAL),
         "objective": (Need(setting="head", values=("sampled",)), _NEURAL),
-        "hidden_size": (Need(setting="model", values=("nnlm", "lstm")),),
-        "dropout": (Need(setting="model", values=("nnlm", "lstm")),),
+        "hidden_size": (Need(setting="model", values=("nnlm", "lstm", *_TOWERS)),),
+        "dropout": (
+            Need(setting="model", values=("nnlm", "lstm", "sasrec", "sdm", "mind", "youtube-dnn")),
+        ),
+        "num_layers": (Need(setting="model", values=_TOWERS),),
+        "num_interests": (Need(setting="model", values=("mind",)),),
+        "num_blocks": (Need(setting="model", values=("sasrec",)),),
+        "num_attention_heads": (Need(setting="model", values=("sasrec", "sdm")),),
+        "example_age": (Need(setting="model", values=("youtube-dnn",)),),
+        "goal_column": (Need(setting="model", values=("airbnb",)),),
+        "item_features": (Need(setting="model", values=_FEATURES),),
+        "user_features": (
+            Need(setting="model", values=("mind", "sdm", "two-tower", "youtube-dnn")),
+        ),
+        "session_gap": (_SESSIONS,),
+        "walks": (Need(setting="model", values=("eges",)),),
+        "walk_length": (Need(setting="model", values=("eges",)),),
         "order": (Need(setting="model", values=("n-gram",)),),
         "smoothing": (Need(setting="model", values=("n-gram",)),),
-        "subsample": (Need(setting="model", values=("auto", "cbow", "skip-gram")),),
+        "subsample": (
+            Need(setting="model", values=("auto", "airbnb", "cbow", "item2vec", "skip-gram")),
+        ),
         "optimizer": (_BY_GRADIENTS, _NEURAL),
         "learning_rate": (_NEURAL,),
         "batch_size": (_BY_GRADIENTS, _NEURAL),
@@ -63,7 +85,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "distortion": (_SAMPLES, Need(setting="sampler", values=("unigram",)), _NEURAL),
         "epochs": (Need(setting="steps", values=(0,)), _NEURAL),
         "steps": (_NEURAL,),
-        "window": (Need(setting="model", values=("auto", "cbow", "skip-gram")),),
+        "window": (Need(setting="model", values=_WINDOWED),),
         "max_history": (
             Need(setting="model", values=("cbow", "skip-gram", "n-gram"), negated=True),
         ),

@@ -8,6 +8,7 @@ from widemax.sampling.in_batch import Frequency, InBatchSampler
 from widemax.sampling.kneser_ney import KneserNeySampler
 from widemax.sampling.learned_unigram import LearnedUnigramSampler
 from widemax.sampling.log_uniform import LogUniformSampler
+from widemax.sampling.market import MarketSampler
 from widemax.sampling.mixture import MixtureSampler
 from widemax.sampling.ngram import NGramSampler
 from widemax.sampling.partition import PartitionSampler
@@ -26,6 +27,7 @@ __all__ = [
     "KneserNeySampler",
     "LearnedUnigramSampler",
     "LogUniformSampler",
+    "MarketSampler",
     "MixtureSampler",
     "NGramSampler",
     "PartitionSampler",

@@ -6,12 +6,15 @@ from widemax.scoring.differentiated import DifferentiatedScorer
 from widemax.scoring.mapped import MappedTableScorer
 from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import TableScorer
+from widemax.scoring.tower import RowFeatures, TowerScorer
 
 __all__ = [
     "CharCNNScorer",
     "DifferentiatedScorer",
     "MappedTableScorer",
+    "RowFeatures",
     "Scorer",
     "TableScorer",
+    "TowerScorer",
     "gather_rows",
 ]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.data import Sequences
-from widemax.models import NGram
+from widemax.models import Baseline, NGram
 from widemax.optim import clip_grad_norm_
 from widemax.training.guard import check_finite
 
@@ -110,7 +110,7 @@ class GradientSteps:
 class FitSteps:
     """The only step of a model that is counted instead of trained."""
 
-    def __init__(self, model: NGram, sequences: Sequences) -> None:
+    def __init__(self, model: NGram | Baseline, sequences: Sequences) -> None:
         self.model: nn.Module = model
         self._model, self._sequences = model, sequences
         self.per_epoch = 1

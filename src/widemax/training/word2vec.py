@@ -16,7 +16,7 @@ from widemax.data import Sequences
 from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.kernels.alias import build_alias_table, scaled_weights
 from widemax.kernels.word2vec import Corpus, Opponents, Tables, train_words
-from widemax.models import SkipGram, WordModel
+from widemax.models import CBOW, SkipGram, WordModel
 from widemax.objectives import negative_sampling
 from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer
@@ -190,6 +190,8 @@ def refusal(model: nn.Module) -> str:
     """Return why the kernel cannot train a model; empty if it can."""
     if not isinstance(model, WordModel):
         return f"{type(model).__name__} is neither skip-gram nor CBOW"
+    if type(model).forward not in (CBOW.forward, SkipGram.forward):
+        return f"{type(model).__name__} learns from more than its windows"
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
             return f"{name} is {parameter.dtype} on {parameter.device}, not float32 on the CPU"

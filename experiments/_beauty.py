@@ -1,0 +1,144 @@
+"""What the experiment on Beauty shares: the data, training with a watch on valid, the judging.
+
+Each line of beauty/beauty.txt is a user and an item, in the order of time. The last item of a user
+is for the test, the one before it for validation, all before are for training. An item's id is its
+rank by training count; items that training never shows come last. Every ranking is over all items,
+without those that the user already had.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import torch
+from torch import Tensor, nn
+
+from widemax.data import Holdout, Sequences
+from widemax.data.sequences import offsets_of
+from widemax.evaluation.recommendation import evaluate_recommendations
+from widemax.models import Model
+from widemax.training.steps import GradientSteps
+
+DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+MAX_HISTORY = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Beauty:
+    """The parts of the data; a holdout's histories are all that came before its targets."""
+
+    train: Sequences
+    valid: Holdout
+    test: Holdout
+    counts: Tensor
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.counts)
+
+
+def load_beauty() -> Beauty | None:
+    """The data, or None where they are missing."""
+    file = DATA / "beauty/beauty.txt"
+    if not file.is_file():
+        return None
+    log = pl.read_csv(file, separator=" ", has_header=False, new_columns=["user", "item"])
+    log = log.sort("user", maintain_order=True)
+    _, items = log["item"].to_torch().unique(return_inverse=True)
+    _, lengths = log["user"].to_torch().unique_consecutive(return_counts=True)
+    return split_by_last(Sequences(items, offsets_of(lengths)))
+
+
+def split_by_last(sequences: Sequences) -> Beauty:
+    """Hold out the last two values of each sequence, and number classes by training counts."""
+    train, _ = sequences.split_last()[0].split_last()
+    num_classes = int(sequences.values.max()) + 1
+    counts = torch.bincount(train.values, minlength=num_classes)
+    order = counts.argsort(descending=True, stable=True)
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(num_classes)
+    known, test = Holdout.leave_one_out(Sequences(ranks[sequences.values], sequences.offsets))
+    train, valid = Holdout.leave_one_out(known)
+    return Beauty(train, valid, test, counts[order])
+
+
+class Quality(NamedTuple):
+    """How often the target is among the ten best, and how far up."""
+
+    hit_rate: float
+    ndcg: float
+
+
+def judge(model: Model, holdout: Holdout) -> Quality:
+    """Rank all items for each user of a holdout."""
+    model.eval()
+    report = evaluate_recommendations(model.topk, holdout, ks=(10,), max_history=MAX_HISTORY)
+    return Quality(report.means["hit_rate@10"].value, report.means["ndcg@10"].value)
+
+
+def some_users(holdout: Holdout, count: int) -> Holdout:
+    """A random choice of questions, the same each time, to watch a training by."""
+    order = torch.randperm(len(holdout), generator=torch.Generator().manual_seed(0))
+    rows = order[:count]
+    chosen = holdout.histories.chosen(rows), holdout.targets.chosen(rows), holdout.users[rows]
+    return Holdout(*chosen)
+
+
+@dataclass
+class History:
+    """Valid NDCG@10 after the epochs that were measured; the model is in the best of its states."""
+
+    seconds: float = 0.0
+    ndcg: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def best_epoch(self) -> int:
+        return max(self.ndcg, key=lambda epoch: self.ndcg[epoch])
+
+
+def train(
+    model: Model,
+    steps: GradientSteps,
+    watched: Holdout,
+    *,
+    epochs: int,
+    learning_rate: float,
+    measure_every: int = 1,
+    patience: int,
+    progress: Callable[[str], object],
+) -> History:
+    """Train, and leave the model in the state that has the best NDCG@10 on ``watched``.
+
+    Ends early when ``patience`` epochs have brought nothing better.
+    """
+    history, best_state = History(), state_of(model)
+    for epoch in range(1, epochs + 1):
+        start = time.perf_counter()
+        for step in range((epoch - 1) * steps.per_epoch, epoch * steps.per_epoch):
+            steps.take(step, learning_rate)
+        history.seconds += time.perf_counter() - start
+        if epoch % measure_every:
+            continue
+        quality = judge(model, watched)
+        history.ndcg[epoch] = quality.ndcg
+        if history.best_epoch == epoch:
+            best_state = state_of(model)
+        progress(
+            f"epoch {epoch:>3}  {history.seconds:7.0f} s  valid HR@10 {quality.hit_rate:.4f}  "
+            f"NDCG@10 {quality.ndcg:.4f}"
+        )
+        if epoch - history.best_epoch >= patience:
+            break
+    model.load_state_dict(best_state)
+    return history
+
+
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of the state, which training leaves as it is."""
+    return {name: value.clone() for name, value in model.state_dict().items()}

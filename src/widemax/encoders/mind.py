@@ -1,0 +1,150 @@
+"""Several vectors for one user: his behaviours, routed to the interests they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from widemax.encoders.attention import packed
+from widemax.encoders.lookup import context_vectors
+from widemax.encoders.youtube_dnn import (
+    Tower,
+    check_context,
+    features_dimension,
+    item_table,
+    known_features,
+)
+from widemax.scoring.table import check_table_size
+from widemax.validation import check_whole
+
+_MOST_INTERESTS = 2**10
+_MOST_ITERATIONS = 100
+_PLACES = 512
+
+
+class MINDEncoder(nn.Module):
+    """The interests of a user, found among his items by dynamic routing.
+
+    Formula: c_i = S·u(item i), one map S for all. Routing logits b_ik start at fixed random
+    numbers; ``iterations`` times: w_i = softmax over k of b_ik, x_k = squash(Σ_i w_ik·c_i),
+    b_ik ← b_ik + x_k·c_i, with squash(z) = |z| / (1 + |z|²)·z. Gradients flow through the last
+    round only. A user with n items has max(1, min(K, ⌊log₂ n⌋)) interests. Each then goes through
+    one tower with the user's features (``YouTubeDNNEncoder``), and those that a user has not are
+    copies of his first one: they can never be the best alone.
+
+    Shapes: context int64 [B, H], -1 anywhere; ``users`` int64 [B], -1 unknown → [B, K, D];
+    ``items.weight`` [V, D], ``routing`` [512, K], whose row is the place from the end, modulo 512.
+
+    Cost: O(B·n·D·(D + iterations·K)), n the longest history. With ``sparse`` the gradient of
+    ``items`` holds the rows of the context only.
+
+    Reference: Li et al. 2019.
+
+    Use when: users want different things at different times. Avoid when: histories are short
+    (``YouTubeDNNEncoder``: below four items there is one interest anyway).
+
+    >>> encoder = MINDEncoder(100, 8, num_interests=3)
+    >>> interests = encoder(torch.tensor([[-1, -1, 3, 5], [9, 3, 5, 7]]))
+    >>> interests.shape, torch.equal(interests[0, 0], interests[0, 1])
+    (torch.Size([2, 3, 8]), True)
+    >>> torch.equal(interests[1, 0], interests[1, 1]), torch.equal(interests[1, 0], interests[1, 2])
+    (False, True)
+    """
+
+    routing: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dimension: int,
+        layers: Sequence[int] = (),
+        *,
+        num_interests: int = 4,
+        iterations: int = 3,
+        user_features: nn.Module | None = None,
+        dropout: float = 0.0,
+        sparse: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_classes, self.dimension = check_table_size(num_classes, dimension)
+        self.num_interests = check_whole("num_interests", num_interests, 1, _MOST_INTERESTS)
+        self.iterations = check_whole("iterations", iterations, 1, _MOST_ITERATIONS)
+        self.tower = Tower(dimension, features_dimension(user_features), layers, dropout=dropout)
+        self.user_features = user_features
+        self.items = item_table(num_classes, dimension, sparse=sparse)
+        self.bilinear = nn.Parameter(torch.empty(dimension, dimension))
+        # Near the identity: interests begin as sums of items, which a tied table can score at once.
+        nn.init.normal_(self.bilinear, std=0.1 * dimension**-0.5)
+        with torch.no_grad():
+            self.bilinear.diagonal().add_(1.0)
+        self.register_buffer("routing", torch.randn(_PLACES, num_interests, generator=generator))
+
+    @property
+    def output_dimension(self) -> int:
+        """How wide the hidden state is: the ``dimension`` that the head's scorer needs."""
+        return self.dimension
+
+    def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
+        """Return the interests of the users, [B, K, D]."""
+        items = packed(check_context(context, self.num_classes))
+        used = self._used(items)
+        hidden = self._route(items, used)
+        features = None
+        if self.user_features is not None:
+            features = known_features(self.user_features, users, context)
+            features = features[:, None].expand(-1, self.num_interests, -1)
+        interests: Tensor = self.tower(hidden, features)
+        return torch.where(used[..., None], interests, interests[:, :1])
+
+    def _used(self, items: Tensor) -> Tensor:
+        """Return which interests each user has, bool [B, K]."""
+        lengths = (items >= 0).sum(-1, keepdim=True)
+        numbers = torch.arange(self.num_interests, device=items.device)
+        # From 2^(k+1) items on: ⌊log₂ n⌋ of them, without the rounding of a logarithm.
+        return (numbers == 0) | (lengths >= 2.0 ** (numbers + 1))
+
+    def _route(self, items: Tensor, used: Tensor) -> Tensor:
+        """Return the interests of packed items [B, L] before the tower, [B, K, D]."""
+        nothing = self.bilinear.new_zeros(self.dimension)
+        vectors = context_vectors(self.items.weight, items, nothing, sparse=self.items.sparse)
+        behaviours = vectors @ self.bilinear.T
+        # What is not there is 0, and adds nothing to any interest, whatever its weight.
+        logits = self._first_logits(items).masked_fill(~used[:, None], -torch.inf)
+        fixed = behaviours.detach()
+        for _ in range(self.iterations - 1):
+            interests = squash(logits.softmax(-1).transpose(1, 2) @ fixed)
+            logits = logits + fixed @ interests.transpose(1, 2)
+        return squash(logits.softmax(-1).transpose(1, 2) @ behaviours)
+
+    def _first_logits(self, items: Tensor) -> Tensor:
+        """Return the logits with which routing begins, [B, L, K]: by the place from the end."""
+        lengths = (items >= 0).sum(-1, keepdim=True)
+        from_end = lengths - 1 - torch.arange(items.shape[1], device=items.device)
+        return self.routing[from_end % _PLACES]
+
+    def extra_repr(self) -> str:
+        """Return what ``print(encoder)`` shows."""
+        return f"num_interests={self.num_interests}, iterations={self.iterations}"
+
+
+def squash(vectors: Tensor) -> Tensor:
+    """Return vectors of the same direction, shorter than 1.
+
+    Formula: |z|² / (1 + |z|²) · z / |z|, and 0 for 0.
+
+    Shapes: [..., D] → [..., D].
+
+    Cost: O(elements).
+
+    Reference: Sabour, Frosst & Hinton 2017.
+
+    Use when: the length of a vector says how sure it is. Avoid when: lengths must add up.
+
+    >>> squash(torch.tensor([[1.0, 0.0], [0.0, 0.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.0]]
+    """
+    length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors * (length / (1 + length.square()))

@@ -1,0 +1,167 @@
+"""A user from what he does now and from what he did before, and how much each counts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from widemax.encoders.attention import SelfAttention, attention_pool, packed
+from widemax.encoders.lookup import context_vectors
+from widemax.encoders.youtube_dnn import (
+    check_context,
+    features_dimension,
+    item_table,
+    known_features,
+)
+from widemax.scoring.table import check_table_size
+from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
+
+_MOST_PLACES = 2**16
+_MOST_CODES = 2**28
+
+
+class SDMEncoder(nn.Module):
+    """A gate between the last items, read in their order, and a summary of those before them.
+
+    Formula: q = q_0 + A·features is the query of a user. Each item has the vectors of its fields:
+    its own and one for each column of ``item_codes``. Short: the last ``short`` items, all fields
+    side by side → LSTM → ``SelfAttention`` → s = ``attention_pool`` by q. Long: the items before
+    them, each field pooled by q on its own → p = tanh(W·(z_0, z_1, …) + b).
+    g = sigmoid(G·(q, s, p) + c); hidden = g ⊙ p + (1 − g) ⊙ s. ``dropout`` falls on the vectors
+    of fields, on the attention's output and on the result.
+
+    Shapes: context int64 [B, H], oldest first, -1 anywhere; ``users`` int64 [B], -1 unknown →
+    hidden [B, D]; ``item_codes`` int64 [V, S], -1 unknown; ``items.weight`` [V, D].
+
+    Cost: O(B·short·(1 + S)·D²) for the recurrence, O(B·n·(1 + S)·D) for n earlier items. With
+    ``sparse`` gradients of the tables hold the rows that were read only.
+
+    Reference: Lv et al. 2019, with a residual connection around the attention.
+
+    Use when: the last few items say what is wanted now, in their order. Avoid when: logs have no
+    order (``YouTubeDNNEncoder``).
+
+    >>> encoder = SDMEncoder(100, 8, short=3, item_codes=torch.arange(100)[:, None] % 7)
+    >>> encoder(torch.tensor([[-1, 3, 5, 9, 7], [-1, -1, -1, -1, -1]])).shape
+    torch.Size([2, 8])
+    """
+
+    codes: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dimension: int,
+        *,
+        short: int = 10,
+        num_heads: int = 2,
+        num_layers: int = 1,
+        item_codes: Tensor | None = None,
+        user_features: nn.Module | None = None,
+        dropout: float = 0.0,
+        sparse: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_classes, self.dimension = check_table_size(num_classes, dimension)
+        self.short = check_whole("short", short, 1, _MOST_PLACES)
+        num_layers = check_whole("num_layers", num_layers, 1, 64)
+        codes = _check_codes(item_codes, num_classes)
+        # Known from the catalogue whenever the model is built: not part of what it learnt.
+        self.register_buffer("codes", codes, persistent=False)
+        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        self.items = item_table(num_classes, dimension, sparse=sparse)
+        self.sides = nn.ModuleList(
+            item_table(int(column.max()) + 1, dimension, sparse=sparse) for column in codes.T
+        )
+        fields = (1 + len(self.sides)) * dimension
+        self.lstm = nn.LSTM(fields, dimension, num_layers, batch_first=True)
+        self.attention = SelfAttention(dimension, num_heads, dropout=dropout)
+        self.summary = nn.Linear(fields, dimension)
+        self.gate = nn.Linear(3 * dimension, dimension)
+        self.user_features = user_features
+        width = features_dimension(user_features)
+        self.profile = nn.Linear(width, dimension, bias=False) if width else None
+        self.query = nn.Parameter(torch.empty(dimension))
+        nn.init.normal_(self.query, std=dimension**-0.5)
+
+    @property
+    def output_dimension(self) -> int:
+        """How wide the hidden state is: the ``dimension`` that the head's scorer needs."""
+        return self.dimension
+
+    def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
+        """Return the user vectors, [B, D]."""
+        context = check_context(context, self.num_classes)
+        query = self._query(context, users)
+        earlier, last = _split(context, self.short)
+        short, long = self._short(last, query), self._long(earlier, query)
+        gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
+        fused: Tensor = self.dropout(torch.lerp(short, long, gate))
+        return fused
+
+    def _query(self, context: Tensor, users: Tensor | None) -> Tensor:
+        query = self.query.expand(len(context), -1)
+        if self.user_features is None or self.profile is None:
+            return query
+        return torch.add(query, self.profile(known_features(self.user_features, users, context)))
+
+    def _short(self, items: Tensor, query: Tensor) -> Tensor:
+        if not items.numel():
+            return torch.zeros_like(query)
+        known = items >= 0
+        vectors = torch.cat([each for each, _ in self._fields(items)], dim=-1)
+        # Padding comes last, and no state before it knows of it. On CPUs without an LSTM in half
+        # precision torch fails under autocast: there the recurrence stays as wide as it is.
+        with torch.autocast("cpu", enabled=False):
+            states, _ = self.lstm(vectors)
+        return attention_pool(self.attention(states, known), query, known)
+
+    def _long(self, items: Tensor, query: Tensor) -> Tensor:
+        pooled = [attention_pool(each, query, known) for each, known in self._fields(items)]
+        summary: Tensor = torch.tanh(self.summary(torch.cat(pooled, dim=1)))
+        return summary
+
+    def _fields(self, items: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the vectors [B, L, D] of each field of items [B, L], and where they are known."""
+        tables, columns = [self.items], [items]
+        for side, column in zip(self.sides, self.codes.T, strict=True):
+            assert isinstance(side, nn.Embedding)
+            tables.append(side)
+            columns.append(torch.where(items >= 0, column[items.clamp(min=0)], ABSENT))
+        nothing = self.query.new_zeros(self.dimension)
+        fields = []
+        for table, ids in zip(tables, columns, strict=True):
+            vectors = context_vectors(table.weight, ids, nothing, sparse=table.sparse)
+            fields.append((self.dropout(vectors), ids >= 0))
+        return fields
+
+    def extra_repr(self) -> str:
+        """Return what ``print(encoder)`` shows."""
+        return f"short={self.short}, num_heads={self.attention.num_heads}"
+
+
+def _split(context: Tensor, short: int) -> tuple[Tensor, Tensor]:
+    """Return the packed items before the last ``short`` of each row, and those last ones."""
+    known = context >= 0
+    behind = known.flip(-1).cumsum(-1).flip(-1)
+    recent = behind <= short
+    return packed(context.masked_fill(recent, ABSENT)), packed(context.masked_fill(~recent, ABSENT))
+
+
+def _check_codes(item_codes: Tensor | None, num_classes: int) -> Tensor:
+    """Return the codes of the items as int64 [V, S], S = 0 where there are none."""
+    if item_codes is None:
+        return torch.empty(num_classes, 0, dtype=torch.int64)
+    if check_tensor("item_codes", item_codes).dim() != 2 or len(item_codes) != num_classes:
+        raise ValueError(
+            f"item_codes must have shape [{num_classes}, S], got {list(item_codes.shape)}"
+        )
+    codes = as_int64("item_codes", item_codes)
+    for column in codes.T:
+        low, high = int(column.min()), int(column.max())
+        if low < ABSENT or not 0 <= high < _MOST_CODES:
+            raise ValueError(
+                f"item_codes must lie between 0 and {_MOST_CODES - 1:,}, or be -1 where unknown, "
+                f"and name some code in each column, got {low:,} to {high:,}"
+            )
+    return codes

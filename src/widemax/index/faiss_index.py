@@ -1,0 +1,228 @@
+"""Approximate indexes, by Faiss."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from widemax.candidates import TopK, merge_topk
+from widemax.heads import ScorerHead
+from widemax.index.base import Index
+from widemax.index.sphere import classes_on_sphere, queries_on_sphere
+from widemax.training.extras import import_extra
+from widemax.validation import ABSENT, check_whole
+
+# A search for a larger share of the classes visits so many that the products of all cost less.
+_LARGEST_SHARE = 1 / 50
+_MOST_LINKS, _MOST_BREADTH = 512, 2**20
+
+
+class FaissIndex(Index):
+    """Asks Faiss for some more classes than wanted, and scores those as the head does.
+
+    Formula: candidates by the angle of [q, 1, 0] and [v, b, sqrt(M² − |v|² − b²)], whose order is
+    that of F; then F itself, with the arithmetic of the head.
+
+    Shapes: as ``Index``.
+
+    Cost: see each index; ``exclude`` makes it look for k + E. Where what Faiss finds leaves fewer
+    than k classes, or more than a fiftieth of all is wanted, that row is searched exactly.
+
+    Reference: Bachrach et al. 2014; Douze et al. 2024, The Faiss library.
+
+    Use when: adding another kind of Faiss index. Avoid when: one is wanted (``build_index``).
+
+    >>> from widemax.index import HNSWIndex
+    >>> issubclass(HNSWIndex, FaissIndex)
+    True
+    """
+
+    _faiss_index: Any
+
+    @classmethod
+    def of_stored(cls, head: ScorerHead, faiss_index: Any) -> Self:
+        """Return the index of a head around a Faiss index that was built from it before."""
+        index = cls.__new__(cls)
+        Index.__init__(index, head)
+        index._faiss_index = faiss_index
+        return index
+
+    @property
+    def faiss_index(self) -> Any:
+        """What Faiss holds: row i is class i, on the sphere."""
+        return self._faiss_index
+
+    @property
+    @abstractmethod
+    def breadth(self) -> int:
+        """How much a search looks at: more finds more, and takes longer."""
+
+    @breadth.setter
+    @abstractmethod
+    def breadth(self, breadth: int) -> None: ...
+
+    @property
+    @abstractmethod
+    def largest_breadth(self) -> int:
+        """The breadth beyond which nothing more is found."""
+
+    def _best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
+        wanted = k if exclude is None else k + int((exclude != ABSENT).sum(1).max())
+        if wanted > self.num_classes * _LARGEST_SHARE:
+            return self.rows.best(queries, k, exclude)
+        ids = self._nearest(queries, wanted)
+        if exclude is not None:
+            ids = ids.masked_fill(_is_among(ids, exclude), ABSENT)
+        scores = self.rows.scores(queries, ids)
+        if bool(scores.isnan().any()):
+            raise ValueError("scores hold NaN: check queries and the class vectors")
+        ids = ids.masked_fill(scores == -torch.inf, ABSENT)
+        best = merge_topk([TopK(ids=ids, scores=scores)], k)
+        short = best.ids[:, -1] == ABSENT
+        if bool(short.any()):
+            whole = self.rows.best(queries[short], k, None if exclude is None else exclude[short])
+            best.ids[short], best.scores[short] = whole.ids, whole.scores
+        return best
+
+    def _nearest(self, queries: Tensor, wanted: int) -> Tensor:
+        """Return the ids that Faiss finds, [B, wanted]; it too marks what it lacks by -1."""
+        points = queries_on_sphere(self.rows, queries)
+        _, ids = self._faiss_index.search(points, wanted)
+        return torch.from_numpy(ids).to(queries.device)
+
+
+def _is_among(ids: Tensor, exclude: Tensor) -> Tensor:
+    """Return which ids [B, S] are in the same row of ``exclude`` [B, E], in O(S·log E) a row."""
+    ordered = exclude.sort(dim=1).values
+    place = torch.searchsorted(ordered, ids)
+    return pad(ordered, (0, 1), value=ABSENT).gather(1, place) == ids
+
+
+class HNSWIndex(FaissIndex):
+    """A graph of near neighbours that is walked from coarse to fine.
+
+    Formula: as ``FaissIndex``; the walk keeps the ``search_breadth`` nearest classes met so far and
+    ends when none of their neighbours is nearer.
+
+    Shapes: as ``Index``.
+
+    Cost: a search takes about search_breadth·links inner products, whatever V is. Building takes
+    V·build_breadth·links of them: minutes for a million classes. Memory: V·(D·4 + links·8) bytes
+    beside the copy of the vectors. The graph is the same each time if Faiss has one thread.
+
+    Reference: Malkov & Yashunin 2018.
+
+    Use when: single queries must be answered at once, and the index lives long. Avoid when: it is
+    built anew often (``IVFIndex``).
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> head = wm.FullHead(wm.TableScorer(2000, 8))
+    >>> hidden = torch.randn(4, 8)
+    >>> found = HNSWIndex(head).search(hidden, 5)
+    >>> bool((found.scores - head.scores(hidden, found.ids)).abs().max() < 1e-5)
+    True
+    """
+
+    kind = "hnsw"
+
+    def __init__(
+        self,
+        head: ScorerHead,
+        *,
+        links: int = 16,
+        build_breadth: int = 40,
+        search_breadth: int = 64,
+    ) -> None:
+        check_whole("links", links, 2, _MOST_LINKS)
+        check_whole("build_breadth", build_breadth, 1, _MOST_BREADTH)
+        check_whole("search_breadth", search_breadth, 1, _MOST_BREADTH)
+        faiss = import_extra("faiss")
+        super().__init__(head)
+        points = classes_on_sphere(self.rows)
+        # On the sphere both metrics give one order; by inner product a distance is one less step.
+        self._faiss_index = faiss.IndexHNSWFlat(points.shape[1], links, faiss.METRIC_INNER_PRODUCT)
+        self._faiss_index.hnsw.efConstruction = build_breadth
+        self._faiss_index.add(points)
+        self.breadth = search_breadth
+
+    @property
+    def breadth(self) -> int:
+        """How many of the nearest classes met so far the walk goes on from."""
+        return int(self._faiss_index.hnsw.efSearch)
+
+    @breadth.setter
+    def breadth(self, breadth: int) -> None:
+        self._faiss_index.hnsw.efSearch = check_whole("breadth", breadth, 1, _MOST_BREADTH)
+
+    @property
+    def largest_breadth(self) -> int:
+        """All classes."""
+        return min(self.num_classes, _MOST_BREADTH)
+
+
+class IVFIndex(FaissIndex):
+    """Classes in lists around centres; a query goes through the lists of the nearest centres.
+
+    Formula: as ``FaissIndex``; centres by k-means on the sphere, each class in the list of its
+    nearest. A search goes through ``probes`` of the ``lists`` lists.
+
+    Shapes: as ``Index``. Without ``lists`` there are 4·sqrt(V), and at least 16 classes in each.
+
+    Cost: a search takes about lists + probes·V/lists inner products. Building takes V·lists: half
+    a minute for a million classes. Memory: V·(D·4 + 8) bytes beside the copy of the vectors. The
+    lists are the same each time: Faiss draws from a seed of its own.
+
+    Reference: Sivic & Zisserman 2003; Jégou et al. 2011.
+
+    Use when: there are many classes, or the index is built anew often. Avoid when: vectors have no
+    clusters at all: it goes through most lists then.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> head = wm.FullHead(wm.TableScorer(2000, 8))
+    >>> index, hidden = IVFIndex(head, lists=20, probes=20), torch.randn(4, 8)
+    >>> bool((index.search(hidden, 5).scores - head.topk(hidden, 5).scores).abs().max() < 1e-5)
+    True
+    """
+
+    kind = "ivf"
+
+    def __init__(self, head: ScorerHead, *, lists: int | None = None, probes: int = 8) -> None:
+        if lists is None:
+            lists = max(1, min(round(4 * math.sqrt(head.num_classes)), head.num_classes // 16))
+        check_whole("lists", lists, 1, head.num_classes)
+        check_whole("probes", probes, 1, _MOST_BREADTH)
+        faiss = import_extra("faiss")
+        super().__init__(head)
+        points = classes_on_sphere(self.rows)
+        quantizer = faiss.IndexFlatIP(points.shape[1])
+        self._faiss_index = faiss.IndexIVFFlat(
+            quantizer, points.shape[1], lists, faiss.METRIC_INNER_PRODUCT
+        )
+        # Centres need not be exact: a few points for each, and few rounds, find as good lists.
+        training = self._faiss_index.cp
+        training.niter, training.min_points_per_centroid = 10, 1
+        training.max_points_per_centroid = 64
+        self._faiss_index.train(points)
+        self._faiss_index.add(points)
+        self.breadth = min(probes, lists)
+
+    @property
+    def breadth(self) -> int:
+        """How many lists a query goes through."""
+        return int(self._faiss_index.nprobe)
+
+    @breadth.setter
+    def breadth(self, breadth: int) -> None:
+        self._faiss_index.nprobe = check_whole("breadth", breadth, 1, self.largest_breadth)
+
+    @property
+    def largest_breadth(self) -> int:
+        """All lists."""
+        return int(self._faiss_index.nlist)

@@ -1,0 +1,106 @@
+"""How much of the exact answer an index finds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from widemax.candidates import TopK
+from widemax.index.base import Index
+from widemax.validation import check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexReport:
+    """What an index finds of the exact answer, and in what time.
+
+    Formula: recall = mean over queries of |found ∩ exact| / k for the k best of each; a class that
+    scores no less than the k-th of the exact answer is one of them.
+
+    Shapes: numbers.
+
+    Cost: it only holds numbers.
+
+    Reference: none.
+
+    Use when: deciding whether an index is good enough. Avoid when: the question is how good the
+    recommendations are (``evaluate_ranking``).
+
+    >>> report = IndexReport(recall=0.97, k=10, num_queries=100, seconds=0.01, exact_seconds=0.3)
+    >>> print(report)
+    recall@10 0.970 of 100 queries, 30 times as fast as exact search
+    """
+
+    recall: float
+    k: int
+    num_queries: int
+    seconds: float
+    exact_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"recall@{self.k} {self.recall:.3f} of {self.num_queries:,} queries, "
+            f"{self.exact_seconds / self.seconds:.3g} times as fast as exact search"
+        )
+
+
+def measure_recall(index: Index, exact: Index, queries: Tensor, *, k: int = 10) -> IndexReport:
+    """Ask an index and the exact one the same queries, and compare.
+
+    Formula: see ``IndexReport``.
+
+    Shapes: queries [B, D] or [B, K, D]; hidden states of users as they will come.
+
+    Cost: that of one exact search and one by the index, all queries in one batch.
+
+    Reference: none.
+
+    Use when: an index was built, or its breadth changed. Avoid when: the queries are not those that
+    will come: class vectors as queries are easier to find than users.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> from widemax.index import ExactIndex
+    >>> exact = ExactIndex(wm.FullHead(wm.TableScorer(100, 8)))
+    >>> measure_recall(exact, exact, torch.randn(5, 8)).recall
+    1.0
+    """
+    return ExactAnswer(exact, queries, k).compare(index)
+
+
+class ExactAnswer:
+    """What exact search finds for some queries, to compare indexes with."""
+
+    def __init__(self, exact: Index, queries: Tensor, k: int) -> None:
+        if not len(queries):
+            raise ValueError("queries must hold at least one row to measure recall, got none")
+        self.queries, self.k = queries, check_whole("k", k, 1, exact.num_classes)
+        self.expected, self.seconds = _timed(exact, queries, k)
+
+    def compare(self, index: Index) -> IndexReport:
+        """Ask an index the same, and report."""
+        found, seconds = _timed(index, self.queries, self.k)
+        return IndexReport(
+            recall=recall_of(found, self.expected),
+            k=self.k,
+            num_queries=len(self.queries),
+            seconds=seconds,
+            exact_seconds=self.seconds,
+        )
+
+
+def recall_of(found: TopK, expected: TopK) -> float:
+    """Return the mean share of each row of ``expected`` that ``found`` has, or equals in score."""
+    same = (found.ids[:, :, None] == expected.ids[:, None, :]).any(2)
+    # Classes with one score are as good as each other, and sums may be rounded otherwise.
+    worst = expected.scores[:, -1:]
+    equal = found.scores >= worst - 1e-6 * worst.abs()
+    return float((same | equal).double().mean())
+
+
+def _timed(index: Index, queries: Tensor, k: int) -> tuple[TopK, float]:
+    start = time.perf_counter()
+    found = index.search(queries, k)
+    return found, time.perf_counter() - start

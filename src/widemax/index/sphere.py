@@ -1,0 +1,43 @@
+"""Inner products as angles: class vectors of any length, put on one sphere."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from widemax.index.rows import ClassRows
+from widemax.scoring.rows import widened
+
+
+def classes_on_sphere(rows: ClassRows) -> NDArray[np.float32]:
+    """Return [v, b, sqrt(M² − |v|² − b²)] / M for each class, M the longest [v, b].
+
+    By plain inner product a long vector is near to everything and a short one not even to itself:
+    graphs lose their way, and clusters have no centre. On the sphere the order of scores is that
+    of angles (Bachrach et al. 2014). The bias, where there is one, is a coordinate that meets a 1
+    in the query.
+    """
+    vectors = widened(rows.vectors)
+    parts = [vectors] if rows.biases is None else [vectors, rows.biases[:, None]]
+    for name, part in (("class vectors", vectors), ("biases", parts[-1])):
+        if not bool(part.isfinite().all()):
+            raise ValueError(f"the {name} of the head must be finite: search them with ExactIndex")
+    squares = sum(torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) ** 2 for part in parts)
+    assert isinstance(squares, Tensor)
+    longest = squares.max().clamp(min=torch.finfo(torch.float32).tiny)
+    missing = (longest - squares).sqrt()[:, None]
+    # Divided part by part, so that nothing of this size stands in float64.
+    scaled = [(part / longest.sqrt()).float() for part in (*parts, missing)]
+    return np.ascontiguousarray(torch.cat(scaled, dim=1).cpu().numpy())
+
+
+def queries_on_sphere(rows: ClassRows, queries: Tensor) -> NDArray[np.float32]:
+    """Return [q, 1, 0] scaled to length 1: scaling changes no order, and overflows nowhere."""
+    wide = queries.double()
+    if rows.biases is not None:
+        wide = torch.cat([wide, wide.new_ones(len(wide), 1)], dim=1)
+    wide = torch.nn.functional.normalize(wide, dim=1, eps=torch.finfo(torch.float64).tiny)
+    wide = torch.cat([wide, wide.new_zeros(len(wide), 1)], dim=1)
+    return np.ascontiguousarray(wide.float().cpu().numpy())

@@ -1,0 +1,148 @@
+"""Every retrieval model from a log to recommendations, through the folder of a run."""
+
+import json
+
+import polars as pl
+import pytest
+import torch
+
+import widemax as wm
+from widemax.runs.training import prepare
+
+MODELS = [
+    "airbnb",
+    "ease",
+    "eges",
+    "ials",
+    "item-knn",
+    "item2vec",
+    "mind",
+    "popularity",
+    "sasrec",
+    "sdm",
+    "two-tower",
+    "youtube-dnn",
+]
+NUM_USERS, NUM_ITEMS, LENGTH = 300, 40, 8
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Users of two tastes: those of the first choose even items, the others odd ones."""
+    folder = tmp_path_factory.mktemp("log")
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(NUM_ITEMS // 2, (NUM_USERS, LENGTH), generator=generator) * 2
+    items = drawn + (torch.arange(NUM_USERS) % 2)[:, None]
+    users = torch.arange(NUM_USERS)[:, None].expand_as(items)
+    times = 1_700_000_000 + 60 * torch.arange(LENGTH).expand_as(items)
+    names = [f"i{item}" for item in items.flatten().tolist()]
+    pl.DataFrame(
+        {
+            "user_id": [f"u{user}" for user in users.flatten().tolist()],
+            "item_id": names,
+            "timestamp": times.flatten().tolist(),
+        }
+    ).write_csv(folder / "log.csv")
+    taste = ["even" if item % 2 == 0 else "odd" for item in range(NUM_ITEMS + 2)]
+    catalogue = pl.DataFrame(
+        {"item_id": [f"i{item}" for item in range(NUM_ITEMS + 2)], "taste": taste}
+    )
+    catalogue.write_csv(folder / "items.csv")
+    sex = ["f" if user % 2 == 0 else "m" for user in range(NUM_USERS)]
+    pl.DataFrame({"user_id": [f"u{user}" for user in range(NUM_USERS)], "sex": sex}).write_csv(
+        folder / "users.csv"
+    )
+    return folder
+
+
+def config_for(model, log, **given):
+    options = {
+        "item_features": str(log / "items.csv"),
+        "user_features": str(log / "users.csv"),
+        "dimension": 8,
+        "epochs": 6,
+        "batch_size": 64,
+        "max_history": 8,
+        "threads": 1,
+        **({"learning_rate": 0.02} if model not in ("airbnb", "eges", "item2vec") else {}),
+        **({"learning_rate": 0.2} if model in ("airbnb", "eges", "item2vec") else {}),
+        **({"hidden_size": 16} if model == "two-tower" else {}),
+    }
+    return wm.Config.for_model(model, **{**options, **given})
+
+
+@pytest.fixture(scope="module")
+def runs(log, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        model: wm.train(log / "log.csv", config_for(model, log), folder=folder / model)
+        for model in MODELS
+    }
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "popularity"])
+def test_the_taste_of_a_user_is_found(runs, model):
+    report = runs[model].evaluate_recommendations(ks=(10, 20))
+    assert report.users == NUM_USERS
+    # Of 20 items of the user's taste some are seen: half by chance, nearly all by taste.
+    popularity = runs["popularity"].evaluate_recommendations(ks=(20,)).metrics()["recall@20"]
+    assert report.metrics()["recall@20"] > popularity + 0.15
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "popularity"])
+def test_recommendations_follow_a_history(runs, model):
+    found = runs[model].recommend(["i2", "i8", "i14"], k=5)
+    even = sum(int(str(each.key)[1:]) % 2 == 0 for each in found)
+    assert len(found) == 5
+    assert even >= 4
+    assert not {"i2", "i8", "i14"} & {each.key for each in found}
+
+
+@pytest.mark.parametrize("model", ["eges", "two-tower"])
+def test_an_item_nobody_chose_is_recommended_by_its_features(runs, model):
+    run = runs[model]
+    assert {"i40", "i41"} <= set(run.vocabulary.keys)
+    ranked = [each.key for each in run.recommend(["i2", "i8", "i14"], k=len(run.vocabulary))]
+    assert ranked.index("i40") < ranked.index("i41")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_run_is_loaded_as_it_was(runs, model):
+    again = wm.load(runs[model].folder)
+    assert again.recommend(["i2", "i8"], k=3) == runs[model].recommend(["i2", "i8"], k=3)
+
+
+@pytest.mark.parametrize("model", ["mind", "sasrec", "two-tower", "youtube-dnn", "eges"])
+def test_a_stopped_run_goes_on_to_the_bit(log, tmp_path, model):
+    config = config_for(model, log, epochs=2, checkpoint_every=3)
+    whole = wm.train(log / "log.csv", config, folder=tmp_path / "whole")
+    training = prepare(log / "log.csv", config, tmp_path / "parts")
+    take = training.loop.steps.take
+
+    def stopped_at_five(step, rate):
+        if step == 5:
+            raise RuntimeError("stopped")
+        take(step, rate)
+
+    training.loop.steps.take = stopped_at_five
+    with pytest.raises(RuntimeError, match="stopped"):
+        training.run()
+    resumed = wm.train(log / "log.csv", config, folder=tmp_path / "parts", resume=True)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_features_of_a_user_are_read(runs):
+    run = runs["youtube-dnn"]
+    by_user = {user: run.recommend(["i2"], k=3, user=user) for user in ("u0", "u1", "nobody")}
+    assert by_user["u0"] != by_user["u1"]
+    assert by_user["nobody"] == run.recommend(["i2"], k=3)
+
+
+def test_damaged_features_are_an_error(log, tmp_path):
+    run = wm.train(log / "log.csv", config_for("two-tower", log, epochs=1), folder=tmp_path / "run")
+    path = run.folder / "item_features.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, "fields": "none"}))
+    with pytest.raises(ValueError, match="fields"):
+        wm.load(run.folder)
