@@ -1,12 +1,15 @@
 """Every retrieval model from a log to recommendations, through the folder of a run."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import widemax as wm
+from widemax.cli.app import app
 from widemax.runs.training import prepare
 
 MODELS = [
@@ -146,3 +149,51 @@ def test_damaged_features_are_an_error(log, tmp_path):
     path.write_text(json.dumps({**stored, "fields": "none"}))
     with pytest.raises(ValueError, match="fields"):
         wm.load(run.folder)
+
+
+@pytest.mark.parametrize("model", ["mind", "two-tower", "youtube-dnn", "item2vec", "eges"])
+def test_an_index_answers_as_the_model_does(log, tmp_path, model):
+    run = wm.train(log / "log.csv", config_for(model, log, epochs=1), folder=tmp_path / "run")
+    history = ["i2", "i8"]
+    exact = run.recommend(history, k=5)
+    built = run.build_index("ivf", recall=1.0)
+    assert {each.purpose for each in built} >= {"similar"}
+    again = wm.load(run.folder)
+    found = again.recommend(history, k=5)
+    assert [each.key for each in found] == [each.key for each in exact]
+    assert [each.score for each in found] == pytest.approx([each.score for each in exact], rel=1e-5)
+    assert again.recommend(history, k=5, exact=True) == exact
+    near = [each.key for each in again.similar("i2", k=3)]
+    assert near == [each.key for each in again.similar("i2", k=3, exact=True)]
+
+
+def test_the_index_of_another_model_is_refused(log, tmp_path):
+    folders = [tmp_path / name for name in ("one", "other")]
+    for seed, folder in enumerate(folders):
+        config = config_for("youtube-dnn", log, epochs=1, seed=seed)
+        wm.train(log / "log.csv", config, folder=folder)
+    wm.load(folders[0]).build_index("exact")
+    shutil.copytree(folders[0] / "index", folders[1] / "index")
+    with pytest.raises(ValueError, match="of another model"):
+        wm.load(folders[1]).recommend(["i2"])
+
+
+def test_the_verbs(log, tmp_path):
+    folder = tmp_path / "run"
+    flags = ["--model", "two-tower", "--epochs", "2", "--dimension", "8", "--threads", "1"]
+    features = ["--item-features", str(log / "items.csv")]
+
+    def called(*arguments):
+        result = CliRunner().invoke(app, [*map(str, arguments)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    called("train", log / "log.csv", "--folder", folder, *flags, *features)
+    assert "recall" in called("evaluate", folder)
+    assert "tail_recall" in called("evaluate", folder, "--by", "popularity")
+    figures = json.loads(called("evaluate", folder, "--json"))
+    assert figures["users"] == NUM_USERS
+    assert "recall@10 1.0" in called("index", folder, "--kind", "exact")
+    found = json.loads(called("recommend", folder, "--history", "i2", "--exact", "--json"))
+    assert len(found) == 10
+    assert len(json.loads(called("recommend", folder, "--user", "u3", "--json"))) == 10

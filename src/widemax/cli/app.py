@@ -21,6 +21,8 @@ app = typer.Typer(
     help="Softmax for wide outputs: train models that choose among very many classes.",
 )
 
+INDEX_KINDS = ("auto", "exact", "hnsw", "ivf")
+
 # Each verb imports its work inside: torch takes seconds to load, and --help should not.
 
 
@@ -86,6 +88,7 @@ def train(
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Do not use the index.")]
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many.")]
 
 
@@ -100,9 +103,17 @@ def evaluate(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Questions of four words, as word2vec has them."),
     ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="popularity", help="Of a log: also by how popular what was chosen is."
+        ),
+    ] = "",
     json: AsJson = False,
 ) -> None:
     """Print exact metrics on what was held out of training, or test the vectors of words."""
+    if by not in ("", "popularity"):
+        raise ValueError(f"by must be popularity, got {by!r}")
     with starting():
         from widemax.cli.runs import evaluate_verb
         from widemax.cli.words import word_tests
@@ -110,7 +121,7 @@ def evaluate(
     if similarity or analogies:
         word_tests(run, similarity or [], analogies or [], as_json=json)
     else:
-        evaluate_verb(run, as_json=json)
+        evaluate_verb(run, by_popularity=bool(by), as_json=json)
 
 
 @app.command()
@@ -118,13 +129,14 @@ def similar(
     run: RunFolder,
     keys: Annotated[list[str], typer.Argument(help="Words or items of the run.")],
     k: Count = 10,
+    exact: Exact = False,
     json: AsJson = False,
 ) -> None:
     """Print the keys most similar to each given one."""
     with starting():
         from widemax.cli.runs import similar_verb
 
-    similar_verb(run, keys, k, as_json=json)
+    similar_verb(run, keys, k, exact=exact, as_json=json)
 
 
 @app.command()
@@ -166,6 +178,7 @@ def recommend(
         list[str] | None, typer.Option(help="An item; repeat, oldest first.")
     ] = None,
     k: Count = 10,
+    exact: Exact = False,
     json: AsJson = False,
 ) -> None:
     """Print what best follows a history, or the history of a user."""
@@ -174,7 +187,29 @@ def recommend(
     with starting():
         from widemax.cli.runs import recommend_verb
 
-    recommend_verb(run, user, history or [], k, as_json=json)
+    recommend_verb(run, user, history or [], k, exact=exact, as_json=json)
+
+
+@app.command()
+def index(
+    run: RunFolder,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help=f"One of {', '.join(INDEX_KINDS)}; auto is exact below 50,000 keys.",
+            autocompletion=one_of(INDEX_KINDS),
+        ),
+    ] = "auto",
+    recall: Annotated[
+        float, typer.Option(help="Part of the exact answer that is to be found.")
+    ] = 0.95,
+    json: AsJson = False,
+) -> None:
+    """Build what recommend and similar search in, and print how much of the truth it finds."""
+    with starting():
+        from widemax.cli.runs import index_verb
+
+    index_verb(run, kind, recall, as_json=json)
 
 
 @app.command()

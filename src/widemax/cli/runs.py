@@ -6,8 +6,9 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.text import Text
 from widemax.cli.errors import describe
 from widemax.cli.printable import printable
 from widemax.cli.waiting import waiting
+from widemax.index.building import Kind
 from widemax.runs.formats import ExportFormat
 from widemax.runs.run import Neighbour, Run
 from widemax.runs.run_folder import check_run
@@ -31,11 +33,11 @@ def load(folder: Path) -> Run:
         return Run(folder)
 
 
-def similar_verb(folder: Path, keys: Sequence[str], k: int, *, as_json: bool) -> None:
+def similar_verb(folder: Path, keys: Sequence[str], k: int, *, exact: bool, as_json: bool) -> None:
     """Print the neighbours of each key, below the key where there are several."""
     run = load(folder)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
-    answers = [run.similar(key, k=k) for key in keys]
+    answers = [run.similar(key, k=k, exact=exact) for key in keys]
     for key, found in zip(keys, answers, strict=True):
         if len(keys) > 1 and not as_json:
             typer.echo(f"{printable(key)}:")
@@ -53,14 +55,28 @@ def show_neighbours(found: Iterable[Neighbour], *, as_json: bool) -> None:
 
 
 def recommend_verb(
-    folder: Path, user: str | None, history: list[str], k: int, *, as_json: bool
+    folder: Path, user: str | None, history: list[str], k: int, *, exact: bool, as_json: bool
 ) -> None:
     """Recommend for a history, or for a user of the log."""
     run = load(folder)
     keys: list[Any] = list(history)
     if user is not None:
         keys = _history_of(run, user)
-    show_neighbours(run.recommend(keys, k=k), as_json=as_json)
+    found = run.recommend(keys, k=k, user=user, exact=exact)
+    show_neighbours(found, as_json=as_json)
+
+
+def index_verb(folder: Path, kind: str, recall: float, *, as_json: bool) -> None:
+    """Build the indexes of a run, and print how much of the exact answer each finds."""
+    run = load(folder)
+    with waiting(f"indexing {folder}"):
+        built = run.build_index(cast("Kind", kind), recall=recall)
+    if as_json:
+        rows = [{"for": each.purpose, "kind": each.kind, **asdict(each.report)} for each in built]
+        typer.echo(json.dumps(rows))
+        return
+    for each in built:
+        typer.echo(f"{each.purpose}: {each.kind}, {each.report}")
 
 
 def _history_of(run: Run, user: str) -> list[Any]:
@@ -77,9 +93,14 @@ def _history_of(run: Run, user: str) -> list[Any]:
     return source.vocabulary.decode(ids)
 
 
-def evaluate_verb(folder: Path, *, as_json: bool) -> None:
+def evaluate_verb(folder: Path, *, by_popularity: bool = False, as_json: bool) -> None:
     """Print exact metrics on what was held out."""
     run = load(folder)
+    if run.description["kind"] != "text":
+        _evaluate_log(run, by_popularity=by_popularity, as_json=as_json)
+        return
+    if by_popularity:
+        raise ValueError(f"{folder} was trained on text: --by popularity is for logs")
     with waiting(f"evaluating {folder}"):
         report = run.evaluate()
     figures = {"examples": report.examples, **report.metrics()}
@@ -92,6 +113,18 @@ def evaluate_verb(folder: Path, *, as_json: bool) -> None:
         typer.echo(
             f"{name:<12} {value:,.4f}" if isinstance(value, float) else f"{name:<12} {value:,}"
         )
+
+
+def _evaluate_log(run: Run, *, by_popularity: bool, as_json: bool) -> None:
+    with waiting(f"evaluating {run.folder}"):
+        report = run.evaluate_recommendations()
+    if not by_popularity:
+        report = replace(report, buckets=())
+    if as_json:
+        figures = {"users": report.users, "targets": report.targets, **report.metrics()}
+        typer.echo(json.dumps(figures))
+        return
+    typer.echo(str(report))
 
 
 def score_verb(folder: Path, sentence: str, *, as_json: bool) -> None:

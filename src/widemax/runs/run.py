@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
 from widemax.data.tokens import split_words
 from widemax.evaluation import (
@@ -22,10 +24,23 @@ from widemax.evaluation import (
     evaluate_recommendations,
 )
 from widemax.heads import ScorerHead, class_vectors_of
+from widemax.index import Index
+from widemax.index.building import Kind
 from widemax.keys import Key, as_keys
 from widemax.runs.exporting import ExportFormat, export_format, export_run
 from widemax.runs.features import USERS, stored_features
 from widemax.runs.generating import go_on
+from widemax.runs.indexing import (
+    NUM_QUERIES,
+    RECOMMEND,
+    SIMILAR,
+    BuiltIndex,
+    build_indexes,
+    search,
+    searches_by_product,
+    similar_head,
+    stored_index,
+)
 from widemax.runs.loading import load_model, trained_checkpoint
 from widemax.runs.reading import read_configured, read_with
 from widemax.runs.run_folder import (
@@ -40,6 +55,8 @@ from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
+
+_INDEX = "index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +130,22 @@ class Run:
         return own.detach().float()
 
     @torch.no_grad()
-    def similar(self, key: Key, *, k: int = 10) -> list[Neighbour]:
-        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``."""
+    def similar(self, key: Key, *, k: int = 10, exact: bool = False) -> list[Neighbour]:
+        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
+
+        Where an index was built it is searched, unless ``exact``.
+        """
         own = int(self._ids([key], strict=True)[0])
+        k = check_whole("k", k, 1, 2**31)
+        index = None if exact else self._similar_index
+        if index is not None:
+            wanted = min(k, len(self.vocabulary))
+            found = index.search(self._vectors()[[own]], wanted, exclude=torch.tensor([[own]]))
+            return self._neighbours(found)
         vectors = normalize(self._vectors(), dim=-1)
         scores = vectors @ vectors[own]
         scores[own] = -math.inf
-        return self._best(scores, check_whole("k", k, 1, 2**31))
+        return self._best(scores, k)
 
     @torch.no_grad()
     def recommend(
@@ -129,11 +155,13 @@ class Run:
         k: int = 10,
         include_seen: bool = False,
         user: Key | None = None,
+        exact: bool = False,
     ) -> list[Neighbour]:
         """Return the ``k`` classes that best follow a history, oldest first; seen ones left out.
 
         The features of a ``user`` count where the run has them; nobody else's history is looked
-        at, so that a history of today may be given.
+        at, so that a history of today may be given. Where an index was built it is searched,
+        unless ``exact``.
         """
         ids = self._ids(history)
         # Before the history comes nothing, which some models have a vector of their own for.
@@ -148,11 +176,48 @@ class Run:
             users=torch.tensor([self._row_of(user)]),
             ages=torch.zeros(1),
         )
-        top = self.model.topk(asked, k, exclude=exclude)
-        kept = top.ids[0] >= 0
-        keys = self.vocabulary.decode(top.ids[0][kept])
-        scores = top.scores[0][kept].tolist()
+        index = None if exact else self._recommend_index
+        if index is not None:
+            return self._neighbours(search(index, self.model, asked, k, exclude))
+        return self._neighbours(self.model.topk(asked, k, exclude=exclude))
+
+    def _neighbours(self, found: TopK) -> list[Neighbour]:
+        kept = found.ids[0] >= 0
+        keys = self.vocabulary.decode(found.ids[0][kept])
+        scores = found.scores[0][kept].tolist()
         return [Neighbour(key=key, score=score) for key, score in zip(keys, scores, strict=True)]
+
+    def build_index(self, kind: Kind = "auto", *, recall: float = 0.95) -> list[BuiltIndex]:
+        """Build what ``recommend`` and ``similar`` search in, and say how much of it they find.
+
+        Queries are those of users who were held out; a text has none, and is searched for what is
+        similar only.
+        """
+        return build_indexes(
+            self.folder / _INDEX, self.model, self._vectors(), self._histories(), kind, recall
+        )
+
+    def _histories(self) -> WindowBatch | None:
+        """Return what users had who were held out; None if the model has no use for it."""
+        if self.description["kind"] == "text" or not searches_by_product(self.model):
+            return None
+        held = self._split(None).holdout
+        if held is None:
+            return None
+        rows = torch.arange(min(NUM_QUERIES, len(held)))
+        return held.batch(rows, max_history=self.config.max_history)
+
+    @cached_property
+    def _recommend_index(self) -> Index | None:
+        if not searches_by_product(self.model):
+            return None
+        assert isinstance(self.model.head, ScorerHead)
+        return stored_index(self.folder / _INDEX / RECOMMEND, self.model.head)
+
+    @cached_property
+    def _similar_index(self) -> Index | None:
+        folder = self.folder / _INDEX / SIMILAR
+        return stored_index(folder, similar_head(self._vectors())) if folder.is_dir() else None
 
     def _row_of(self, user: Key | None) -> int:
         """Return the row of a user among those with features; -1 if he has none."""
