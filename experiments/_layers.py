@@ -169,11 +169,11 @@ LAYERS = {
     ),
     "infrequent": Layer(
         title=f"infrequent normalisation, γ = {FRACTION:g}",
-        make=lambda task: InfrequentHead(task.table(), alpha=10.0, fraction=FRACTION),
+        make=lambda task: InfrequentHead(task.table(), alpha=1.0, fraction=FRACTION),
         outputs=lambda task, head: 1 + FRACTION * task.num_classes,
         within=0.03,
         remark=log_normalizer_remark,
-        note="α = 10",
+        note="α = 1",
     ),
     "differentiated": Layer(
         title="differentiated softmax",
