@@ -197,3 +197,23 @@ def test_the_verbs(log, tmp_path):
     found = json.loads(called("recommend", folder, "--history", "i2", "--exact", "--json"))
     assert len(found) == 10
     assert len(json.loads(called("recommend", folder, "--user", "u3", "--json"))) == 10
+
+
+@pytest.mark.parametrize("model", ["eges", "mind", "sasrec", "sdm", "two-tower", "youtube-dnn"])
+def test_a_run_goes_on_with_the_log_of_the_next_day(log, tmp_path, model, runs):
+    tomorrow = tmp_path / "tomorrow.csv"
+    rows = [f"u{user},{item}" for user in range(40) for item in ("i2", "i4", "i_new")]
+    tomorrow.write_text("user_id,item_id\n" + "\n".join(rows))
+    old = runs[model]
+    config = config_for(model, log, epochs=1)
+    training = prepare(tomorrow, config, tmp_path / "next", vectors=old)
+    known = [key for key in old.vocabulary.keys if key != "i_new"]
+    new, before = training.model.state_dict(), old.model.state_dict()
+    names = {"encoder.weight", "encoder.items.weight", "head.scorer.weight"} & new.keys()
+    assert names
+    for name in names:
+        own = training.source.vocabulary.encode(known)
+        assert torch.equal(new[name][own], before[name][old.vocabulary.encode(known)]), name
+    assert "i_new" in set(training.source.vocabulary.keys)
+    training.run()
+    assert wm.load(tmp_path / "next").recommend(["i2", "i4"], k=3)

@@ -26,8 +26,14 @@ READ_FEATURES = (*BY_FEATURES, "airbnb", "mind", "sdm", "youtube-dnn")
 ITEMS, USERS = "item_features", "user_features"
 
 
-def with_features(path: str | Path, config: Config, source: Source) -> Source:
-    """Return a log with the features that its configuration names, or that lie beside it."""
+def with_features(
+    path: str | Path, config: Config, source: Source, *, like: Path | None = None
+) -> Source:
+    """Return a log with the features that its configuration names, or that lie beside it.
+
+    Those of a run that goes on are read ``like`` those in the folder of the older one: a value that
+    is new has the code of the unknown, so that all others keep what was learnt of them.
+    """
     if source.kind == "text" or config.model_for(source.kind) not in READ_FEATURES:
         return source
     items = _file(path, config.item_features, ".item")
@@ -35,10 +41,19 @@ def with_features(path: str | Path, config: Config, source: Source) -> Source:
     if items is not None and config.model in BY_FEATURES:
         source = replace(source, vocabulary=_with_new_items(source.vocabulary, items))
     if items is not None:
-        source = replace(source, item_features=read_features(items, source.vocabulary.keys))
+        keys = source.vocabulary.keys
+        table = read_features(items, keys, schema=_schema(like, ITEMS))
+        source = replace(source, item_features=table)
     if users is not None and source.sequences.names is not None:
-        source = replace(source, user_features=read_features(users, source.sequences.names))
+        names = source.sequences.names
+        table = read_features(users, names, schema=_schema(like, USERS))
+        source = replace(source, user_features=table)
     return source
+
+
+def _schema(folder: Path | None, name: str) -> FeatureSchema | None:
+    table = None if folder is None else stored_features(folder, name)
+    return None if table is None else table.schema
 
 
 def _file(path: str | Path, given: str, suffix: str) -> Path | None:

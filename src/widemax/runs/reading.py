@@ -19,7 +19,7 @@ def read_configured(path: str | Path, config: Config) -> Source:
     return with_features(path, config, source)
 
 
-def read_growing(path: str | Path, config: Config, old: Vocabulary) -> Source:
+def read_growing(path: str | Path, config: Config, old: Vocabulary, folder: Path) -> Source:
     """Read a file with the classes of an older run, and those that it brings besides.
 
     A word of the old run is a class however rare it is here; new ones must have ``min_count``.
@@ -28,13 +28,13 @@ def read_growing(path: str | Path, config: Config, old: Vocabulary) -> Source:
     vocabulary = grown(
         old, source.vocabulary, min_count=config.min_count, unknown=config.unknown or None
     )
-    return with_features(path, config, encoded_again(source, vocabulary))
+    return with_features(path, config, encoded_again(source, vocabulary), like=folder)
 
 
-def read_with(path: str | Path, config: Config, vocabulary: Vocabulary) -> Source:
-    """Read a file with the classes of a vocabulary, and no others."""
+def read_with(path: str | Path, config: Config, vocabulary: Vocabulary, folder: Path) -> Source:
+    """Read a file with the classes of the vocabulary of a run, and no others."""
     source = encoded_again(_read(path, config, min_count=1, unknown=None), vocabulary)
-    return with_features(path, config, source)
+    return with_features(path, config, source, like=folder)
 
 
 def _read(path: str | Path, config: Config, *, min_count: int, unknown: str | None) -> Source:

@@ -318,7 +318,7 @@ class Run:
         """Return the data of the run, read again from where it was, or from ``path``."""
         path = path or self.description["source"]
         if has_grown(self.description):
-            return read_with(path, self.config, self.vocabulary)
+            return read_with(path, self.config, self.vocabulary, self.folder)
         return read_configured(path, self.config)
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:

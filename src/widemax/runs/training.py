@@ -156,9 +156,9 @@ def _read(
 ) -> Source:
     """Read a source with the classes that it has in this run."""
     if isinstance(learnt, Run):
-        return read_growing(path, config, learnt.vocabulary)
+        return read_growing(path, config, learnt.vocabulary, learnt.folder)
     if resumed is not None and has_grown(check_run(resumed)):
-        return read_with(path, config, stored_vocabulary(resumed))
+        return read_with(path, config, stored_vocabulary(resumed), resumed)
     return read_configured(path, config)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from widemax.encoders import BagEncoder
 from widemax.heads import ScorerHead
@@ -20,6 +20,15 @@ from widemax.vectors.rows import opened, read_header
 from widemax.vocabulary import Vocabulary
 
 _LONGEST_LINE = 2**25
+
+_CLASS_TABLES = (
+    "encoder.weight",
+    "encoder.items.weight",
+    "encoder.attention",
+    "head.scorer.weight",
+    "head.scorer.bias",
+)
+"""What in the state of a model has one row a class."""
 
 Learnt = KeyedVectors | Run | str | Path
 """What a run may start from: vectors, a run, or the path of either."""
@@ -67,8 +76,9 @@ def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run)
     """Copy what was learnt about known keys: vectors into each table, or a run's tables one by one.
 
     Formula: u(y) = v(y) = the given vector of the key of y; of a run, u(y) = its u(y) and
-    v(y) = its v(y), with the bias of y. What was not given stays as it is: classes of other keys,
-    and the inner nodes of a tree.
+    v(y) = its v(y), with the bias of y, and of a run of the same model all else that its encoder
+    and scorer have learnt. What was not given stays as it is: classes of other keys, and the inner
+    nodes of a tree.
 
     Shapes: ``learnt`` has vectors [W, D] of any W keys, D that of the model.
 
@@ -87,6 +97,8 @@ def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run)
     >>> model.encoder.weight[vocabulary.encode(["rum"])].tolist()
     [[0.0, 1.0]]
     """
+    if isinstance(learnt, Run) and type(learnt.model) is type(model):
+        return _go_on(model, vocabulary, learnt)
     tables = _tables(model)
     keys, given = _given(learnt, tables)
     dimension, wanted = given["input"].shape[1], tables["input"].shape[1]
@@ -95,6 +107,49 @@ def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run)
             f"vectors must have the dimension of the run, {wanted}, got {dimension}: "
             f"train with dimension = {dimension}, or give others"
         )
+    found, taken = _matched(vocabulary, keys)
+    for name in tables.keys() & given.keys():
+        tables[name][found] = given[name][taken].to(tables[name].dtype)
+    return WarmStart(found=len(found), classes=len(vocabulary))
+
+
+def _go_on(model: Model, vocabulary: Vocabulary, learnt: Run) -> WarmStart:
+    """Copy what another run of the same model has learnt, class tables by their keys."""
+    found, taken = _matched(vocabulary, learnt.vocabulary.keys.cast(pl.String))
+    own, theirs = model.state_dict(keep_vars=True), learnt.model.state_dict()
+    copied = False
+    for name, value in own.items():
+        other = theirs.get(name)
+        if other is None or not _is_learnt(name, value):
+            continue
+        if name in _CLASS_TABLES:
+            _check_width(name, value, other)
+            value.data[found] = other[taken].to(value.dtype)
+            copied = True
+        elif value.shape == other.shape:
+            value.data.copy_(other)
+    if not copied:
+        raise ValueError(f"{type(model).__name__} has no input vectors to start from others")
+    return WarmStart(found=len(found), classes=len(vocabulary))
+
+
+def _is_learnt(name: str, value: Tensor) -> bool:
+    """Return whether a tensor is what an encoder or a scorer learns, not what it is told."""
+    return name.startswith("encoder.") or (
+        name.startswith("head.scorer.") and isinstance(value, nn.Parameter)
+    )
+
+
+def _check_width(name: str, own: Tensor, other: Tensor) -> None:
+    if own.shape[1:] != other.shape[1:]:
+        raise ValueError(
+            f"vectors must have the dimension of the run, {own.shape[-1]}, got {other.shape[-1]} "
+            f"in {name}: train with dimension = {other.shape[-1]}, or give others"
+        )
+
+
+def _matched(vocabulary: Vocabulary, keys: pl.Series) -> tuple[Tensor, Tensor]:
+    """Return the classes that are among the keys, and the rows of these."""
     rows = _rows_of(vocabulary, keys)
     found = torch.tensor(rows.is_not_null().arg_true().to_numpy(), dtype=torch.int64)
     if not len(found):
@@ -103,10 +158,7 @@ def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run)
             f"(such as {vocabulary.keys[0]!r}) among {len(keys):,} keys "
             f"(such as {keys[0]!r})"
         )
-    taken = torch.tensor(rows.drop_nulls().to_numpy())
-    for name in tables.keys() & given.keys():
-        tables[name][found] = given[name][taken].to(tables[name].dtype)
-    return WarmStart(found=len(found), classes=len(vocabulary))
+    return found, torch.tensor(rows.drop_nulls().to_numpy())
 
 
 def _given(
