@@ -121,6 +121,8 @@ class Layer:
     """Whether the objective is consistent with the likelihood."""
     learning_rate: float | None = None
     """A rate of its own, chosen on the valid part; None: that of all."""
+    epochs: int | None = None
+    """Epochs of its own; None: those of all."""
     examples: Callable[[Task, Head], Examples] | None = None
     """Batches of its own, each one row."""
     counts_draws: bool = False
@@ -243,6 +245,7 @@ LAYERS = {
         make=lambda task: MeasuredTopK(task.table(), k=SPARSE_K),
         outputs=_all_classes,
         likelihood=False,
+        epochs=2,
         remark=impossible_remark,
         note="measured by the softmax over all scores",
     ),

@@ -8,8 +8,8 @@ those of a full softmax on the same batches, after training; and the outputs com
     python experiments/output_layers.py [--rows full,adaptive] [--resume] [--json FILE] [--check]
 
 Each row is stored in results/output_layers.rows.json as soon as it is done, and the table in
-results/output_layers.md; with --resume rows of the same configuration are not trained again. The
-data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
+results/output_layers.table.md; with --resume rows of the same configuration are not trained again.
+The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from widemax.models import NNLM
 from widemax.training.steps import GradientSteps
 
 RESULTS = Path(__file__).resolve().parent / "results"
-STORED, TABLE = RESULTS / "output_layers.rows.json", RESULTS / "output_layers.md"
+STORED, TABLE = RESULTS / "output_layers.rows.json", RESULTS / "output_layers.table.md"
 MOST_PERPLEXITY = 140.2
 # Valid perplexity after each epoch is exact, on each n-th word: it only chooses the epoch.
 VALID_EVERY = 4
@@ -134,7 +134,7 @@ def measure(setting: Setting, layer: Layer, corpus: Corpus) -> Row:
         corpus.train,
         corpus.valid,
         optimizer_of(model),
-        epochs=setting.epochs,
+        epochs=layer.epochs or setting.epochs,
         batch_size=1 if layer.examples else setting.batch_size,
         learning_rate=layer.learning_rate or setting.learning_rate,
         schedule="linear",
@@ -200,8 +200,11 @@ def _stepping(setting: Setting, layer: Layer, task: Task, model: NNLM) -> Gradie
 
 def configuration(setting: Setting, layer: Layer) -> dict[str, Any]:
     """What a stored row must have been made with to be taken for this one."""
-    own_rate = layer.learning_rate or setting.learning_rate
-    return {**asdict(setting), "learning_rate": own_rate, "title": layer.title, "note": layer.note}
+    own = {
+        "learning_rate": layer.learning_rate or setting.learning_rate,
+        "epochs": layer.epochs or setting.epochs,
+    }
+    return {**asdict(setting), **own, "title": layer.title, "note": layer.note}
 
 
 def read_stored() -> dict[str, dict[str, Any]]:
@@ -248,6 +251,7 @@ def markdown(setting: Setting, rows: dict[str, Row]) -> str:
         layer = LAYERS[name]
         notes = [] if layer.likelihood else ["**not likelihood-consistent**"]
         notes += [f"rate {layer.learning_rate:g}"] if layer.learning_rate else []
+        notes += [f"{layer.epochs} epochs"] if layer.epochs else []
         notes += [note for note in (layer.note, row.remark) if note]
         lines.append(
             f"| {layer.title} | {row.test_perplexity:,.1f} "
