@@ -26,10 +26,11 @@ from widemax.sampling import (
     AllClassesSampler,
     BatchHardNegativeSampler,
     InBatchSampler,
+    MarketSampler,
     UniformSampler,
     UnigramSampler,
 )
-from widemax.scoring import TableScorer
+from widemax.scoring import TableScorer, TowerScorer
 
 
 @pytest.mark.parametrize("name", head_cases.HEADS)
@@ -55,6 +56,7 @@ def test_the_tables_of_cases_are_complete():
     held = {part for head in heads for part in parts_of(head)}
     held |= {SelfNormalisedHead, InfrequentHead}  # tests/test_normalised.py
     held |= {BatchHardNegativeSampler}  # tests/test_batch_hard_negatives.py
+    held |= {MarketSampler, TowerScorer}  # tests/test_market_sampler.py, tests/test_tower.py
     tables = (registry.HEADS, registry.SCORERS, registry.SAMPLERS, registry.OBJECTIVES)
     for table in tables:
         missing = [name for name, thing in table.items() if thing not in held]

@@ -75,6 +75,7 @@ from .evaluation import (
 )
 from .heads import (
     AdaptiveHead as AdaptiveHead,
+    BatchHead as BatchHead,
     CostModel as CostModel,
     Entmax15Head as Entmax15Head,
     FullHead as FullHead,
@@ -114,6 +115,7 @@ from .models import (
     Baseline as Baseline,
     GoalBatch as GoalBatch,
     GoalWindows as GoalWindows,
+    HistoryModel as HistoryModel,
     Item2Vec as Item2Vec,
     ItemKNN as ItemKNN,
     LSTMLanguageModel as LSTMLanguageModel,

@@ -1,7 +1,7 @@
 """Heads: the last layer of a model, which owns the output parameters."""
 
 from widemax.heads.adaptive import AdaptiveHead
-from widemax.heads.base import Head, ScorerHead
+from widemax.heads.base import BatchHead, Head, ScorerHead
 from widemax.heads.conversion import (
     as_full_head,
     as_sampled_head,
@@ -27,6 +27,7 @@ from widemax.heads.tree_summary import TreeSummary
 
 __all__ = [
     "AdaptiveHead",
+    "BatchHead",
     "CostModel",
     "Entmax15Head",
     "FullHead",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.heads.base import Head
-from widemax.heads.batch import finish_losses, read_batch
+from widemax.heads.base import BatchHead
+from widemax.heads.batch import Batch
 from widemax.heads.clusters import OpenPart, TailCluster
 from widemax.heads.cost_model import CostModel
 from widemax.heads.cutoffs import (
@@ -25,7 +25,7 @@ from widemax.sampling.counts import Counts
 from widemax.validation import ABSENT, check_hidden, check_ids, check_num_classes
 
 
-class AdaptiveHead(Head):
+class AdaptiveHead(BatchHead):
     """The adaptive softmax: exactly normalised, and cheap because rare classes are rarely opened.
 
     Formula: log P(y | x) = log_softmax(W x + b)_y for the classes before the first cutoff;
@@ -168,25 +168,11 @@ class AdaptiveHead(Head):
     def _tails(self) -> list[TailCluster]:
         return [tail for tail in self.tails if isinstance(tail, TailCluster)]
 
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the exact loss of each example, [B]; nothing is drawn."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.dimension,
-            ignore_index=self.ignore_index,
-        )
         ids = batch.target_table
         # Shares like 1/3 are wanted in at least float32, whatever the model runs in.
-        present = (ids >= 0).to(torch.promote_types(hidden.dtype, torch.float32))
+        present = (ids >= 0).to(torch.promote_types(batch.hidden.dtype, torch.float32))
         shares = present / present.sum(-1, keepdim=True)
         entries = ids.clamp(min=0)
         losses = []
@@ -200,7 +186,7 @@ class AdaptiveHead(Head):
         total = cluster_cross_entropy(batch.hidden, self.weight, self.bias, entries, shares)
         for rows, tail_losses in losses:
             total = total.index_add(0, rows, tail_losses)
-        return finish_losses(total, batch, len(hidden), weights)
+        return total
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x): classes of different clusters compare by nothing else."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
+from widemax.heads.batch import Batch, finish_losses, read_batch
 from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_topk
 from widemax.scoring import Scorer
 from widemax.validation import check_hidden, check_ids, check_tensor, check_whole
@@ -59,6 +60,52 @@ class Head(nn.Module, ABC):
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
 
 
+class BatchHead(Head):
+    """A head whose loss needs no more than a batch: it is read, checked and weighted here.
+
+    Formula: forward = weights · ``batch_losses``, 0 for an example without a positive.
+
+    Shapes: as ``Head``.
+
+    Cost: see each head.
+
+    Reference: none.
+
+    Use when: writing a head that has ``num_classes``, ``dimension`` and ``ignore_index``. Avoid
+    when: ``forward`` takes further arguments (call ``read_batch`` and ``finish_losses``).
+
+    >>> import widemax as wm
+    >>> issubclass(wm.FullHead, BatchHead), issubclass(wm.HierarchicalHead, BatchHead)
+    (True, True)
+    """
+
+    dimension: int
+    ignore_index: int
+
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        *,
+        weights: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the training loss of each example, [B]; 0 for an ignored one."""
+        batch = read_batch(
+            hidden,
+            targets,
+            num_classes=self.num_classes,
+            dimension=self.dimension,
+            ignore_index=self.ignore_index,
+        )
+        losses = self.batch_losses(batch, generator)
+        return finish_losses(losses, batch, len(hidden), weights)
+
+    @abstractmethod
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """Return the losses of the examples that count; what is drawn comes from ``generator``."""
+
+
 class ScorerHead(Head):
     """A head with a scorer: its evaluation is exact, tile by tile, for every objective.
 
@@ -84,7 +131,7 @@ class ScorerHead(Head):
             raise ValueError(f"scorer must be a Scorer, got {type(scorer).__name__}")
         super().__init__()
         self.scorer = scorer
-        self.num_classes = scorer.num_classes
+        self.num_classes, self.dimension = scorer.num_classes, scorer.dimension
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""

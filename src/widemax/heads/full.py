@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from widemax.heads.base import ScorerHead
-from widemax.heads.batch import finish_losses, read_batch
+from widemax.heads.base import BatchHead, ScorerHead
+from widemax.heads.batch import Batch
 from widemax.heads.exact import linear_cross_entropy
 from widemax.scoring import Scorer
 from widemax.validation import check_fraction
 
 
-class FullHead(ScorerHead):
+class FullHead(BatchHead, ScorerHead):
     """The exact softmax cross-entropy, without the [B, V] matrix.
 
     Formula: L = ``cross_entropy(scorer(hidden), targets, reduction="none")``; with T positives
@@ -46,28 +46,14 @@ class FullHead(ScorerHead):
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
         self.ignore_index = ignore_index
 
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the exact loss of each example, [B]; nothing is drawn."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.scorer.dimension,
-            ignore_index=self.ignore_index,
-        )
         queries, vectors, biases = self._inner_product(batch.hidden)
         target_ids = batch.target_table
         # Shares like 1/3 are wanted in at least float32, whatever the model runs in.
         present = (target_ids >= 0).to(torch.promote_types(queries.dtype, torch.float32))
         target_weights = present / present.sum(-1, keepdim=True)
-        losses = linear_cross_entropy(
+        return linear_cross_entropy(
             queries,
             vectors,
             biases,
@@ -75,4 +61,3 @@ class FullHead(ScorerHead):
             target_weights,
             label_smoothing=self.label_smoothing,
         )
-        return finish_losses(losses, batch, len(hidden), weights)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.heads.base import Head
-from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.heads.base import BatchHead
+from widemax.heads.batch import Batch
 from widemax.heads.tree import Tree
 from widemax.heads.tree_model import TreeModel, by_rows
 from widemax.validation import check_hidden, check_ids, check_num_samples, check_whole
@@ -18,7 +18,7 @@ from widemax.validation import check_hidden, check_ids, check_num_samples, check
 _MAX_DIMENSION = 2**24
 
 
-class HierarchicalHead(Head):
+class HierarchicalHead(BatchHead):
     """A binary tree over the classes with one logistic regression at each inner node.
 
     Formula: p(right at n) = σ(x·v_n + b_n); log P(y | x) = Σ over the path of y of log σ(±(x·v_n +
@@ -72,24 +72,18 @@ class HierarchicalHead(Head):
         self.tree = tree
         self.register_buffer("tree_children", tree.children)
 
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the exact loss of each example, [B]; nothing is drawn."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.dimension,
-            ignore_index=self.ignore_index,
-        )
-        losses = self._losses(batch)
-        return finish_losses(losses, batch, len(hidden), weights)
+        present = batch.target_mask
+        if present is None:
+            return -self._model.path_log_prob(batch.hidden, batch.targets[:, None])[:, 0]
+        # Only positives that are there are walked: a stand-in's nodes would get a gradient of 0,
+        # which a sparse optimiser takes for a step.
+        rows, columns = present.nonzero(as_tuple=True)
+        ids = batch.targets[rows, columns]
+        log_prob = self._model.path_log_prob(batch.hidden[rows], ids[:, None])[:, 0]
+        shares = log_prob / present.sum(-1)[rows]
+        return -shares.new_zeros(len(batch.hidden)).index_add(0, rows, shares)
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return ``log_prob``: a tree has no other scores."""
@@ -134,18 +128,6 @@ class HierarchicalHead(Head):
         check_hidden(hidden, self.dimension)
         num_samples = check_num_samples(num_samples, rows=len(hidden))
         return self._model.sample(hidden, num_samples, generator)
-
-    def _losses(self, batch: Batch) -> Tensor:
-        present = batch.target_mask
-        if present is None:
-            return -self._model.path_log_prob(batch.hidden, batch.targets[:, None])[:, 0]
-        # Only positives that are there are walked: a stand-in's nodes would get a gradient of 0,
-        # which a sparse optimiser takes for a step.
-        rows, columns = present.nonzero(as_tuple=True)
-        ids = batch.targets[rows, columns]
-        log_prob = self._model.path_log_prob(batch.hidden[rows], ids[:, None])[:, 0]
-        shares = log_prob / present.sum(-1)[rows]
-        return -shares.new_zeros(len(batch.hidden)).index_add(0, rows, shares)
 
     @property
     def _model(self) -> TreeModel:

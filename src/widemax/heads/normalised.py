@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from widemax.heads.base import ScorerHead
-from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.heads.base import BatchHead, ScorerHead
+from widemax.heads.batch import Batch
 from widemax.objectives.base import read_positives
 from widemax.scoring import Scorer
 from widemax.validation import check_positive
@@ -17,35 +16,13 @@ from widemax.validation import check_positive
 _ROWS_AT_ONCE = 8192
 
 
-class _NormalisedHead(ScorerHead):
+class _NormalisedHead(BatchHead, ScorerHead):
     """What both heads share: reading a batch, −F_t, and the penalty on log Z."""
 
     def __init__(self, scorer: Scorer, alpha: float, ignore_index: int) -> None:
         super().__init__(scorer)
         self.alpha = check_positive("alpha", alpha)
         self.ignore_index = ignore_index
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Return the loss of each example, [B]."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.scorer.dimension,
-            ignore_index=self.ignore_index,
-        )
-        return finish_losses(self._losses(batch, generator), batch, len(hidden), weights)
-
-    @abstractmethod
-    def _losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
-        """Return the losses of the examples that count."""
 
     def _target_scores(self, batch: Batch) -> Tensor:
         """Return F(x, t), [B]; the mean where there are several positives."""
@@ -85,7 +62,8 @@ class SelfNormalisedHead(_NormalisedHead):
     def __init__(self, scorer: Scorer, *, alpha: float = 0.1, ignore_index: int = -100) -> None:
         super().__init__(scorer, alpha, ignore_index)
 
-    def _losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """Return the loss of each example, [B]; nothing is drawn."""
         log_normalizer = self.log_normalizer(batch.hidden)
         penalty = self.alpha * log_normalizer.square()
         return log_normalizer - self._target_scores(batch) + penalty
@@ -134,7 +112,8 @@ class InfrequentHead(_NormalisedHead):
         super().__init__(scorer, alpha, ignore_index)
         self.fraction = float(fraction)
 
-    def _losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """Return the loss of each example, [B]; which pay for log Z is drawn."""
         losses = -self._target_scores(batch)
         uniform = torch.rand(len(losses), device=losses.device, generator=generator)
         chosen = (uniform < self.fraction).nonzero()[:, 0]

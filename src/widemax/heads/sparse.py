@@ -8,8 +8,8 @@ import torch
 from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
 from torch import Tensor
 
-from widemax.heads.base import ScorerHead
-from widemax.heads.batch import finish_losses, read_batch
+from widemax.heads.base import BatchHead, ScorerHead
+from widemax.heads.batch import Batch
 from widemax.heads.sparse_loss import RowLosses, Support, Targets, row_chunks, sparse_loss
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
@@ -19,7 +19,7 @@ from widemax.validation import check_hidden, check_ids
 _SUPPORTS = (128, 1024)
 
 
-class SparseHead(ScorerHead):
+class SparseHead(BatchHead, ScorerHead):
     """A head with a scorer whose distribution lives on the few best classes of each row.
 
     Formula: see ``TopKSoftmaxHead``, ``SparsemaxHead`` and ``Entmax15Head``. ``log_prob`` is −inf
@@ -53,28 +53,13 @@ class SparseHead(ScorerHead):
     def row_losses(self, support: Support, targets: Targets) -> RowLosses:
         """Return the loss of each row, and its derivatives by scores of support and targets."""
 
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the loss of each example, [B]; nothing is drawn."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.scorer.dimension,
-            ignore_index=self.ignore_index,
-        )
         queries, vectors, biases = self._inner_product(batch.hidden)
         ids = batch.target_table
         present = (ids >= 0).to(torch.promote_types(queries.dtype, torch.float32))
         shares = present / present.sum(-1, keepdim=True)
-        losses = sparse_loss(queries, vectors, biases, ids.clamp(min=0), shares, self)
-        return finish_losses(losses, batch, len(hidden), weights)
+        return sparse_loss(queries, vectors, biases, ids.clamp(min=0), shares, self)
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x) of the given classes or of all; −inf where P is 0."""

@@ -6,6 +6,7 @@ from widemax.models.base import Model
 from widemax.models.baselines import Baseline
 from widemax.models.ease import EASE
 from widemax.models.eges import EGES
+from widemax.models.history import HistoryModel
 from widemax.models.ials import IALS
 from widemax.models.item2vec import Item2Vec, shuffled_baskets
 from widemax.models.item_knn import ItemKNN
@@ -33,6 +34,7 @@ __all__ = [
     "Baseline",
     "GoalBatch",
     "GoalWindows",
+    "HistoryModel",
     "Item2Vec",
     "ItemKNN",
     "LSTMLanguageModel",

@@ -9,16 +9,16 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from widemax.data import Sequences, WindowBatch, Windows
+from widemax.data import WindowBatch
 from widemax.encoders.mind import MINDEncoder
 from widemax.heads import Head
-from widemax.models.base import Model
+from widemax.models.history import HistoryModel
 from widemax.models.youtube_dnn import Negatives, softmax_head
 from widemax.scoring.table import Similarity
 from widemax.validation import check_not_negative
 
 
-class MIND(Model):
+class MIND(HistoryModel):
     """The next item of a user who has several interests.
 
     Formula: to train, user = Σ_k a_k·x_k with a_k ∝ exp(F(x_k, target))^p over the interests x_k of
@@ -35,6 +35,7 @@ class MIND(Model):
     Use when: users want different things at different times. Avoid when: histories are short, or
     one vector does (``YouTubeDNN``).
 
+    >>> from widemax.data import Sequences
     >>> _ = torch.manual_seed(0)
     >>> model = MIND.create(torch.arange(100, 0, -1), dimension=8, num_interests=2, num_samples=20)
     >>> log = Sequences.from_lists([[4, 0, 2, 9, 7]])
@@ -44,10 +45,8 @@ class MIND(Model):
     """
 
     def __init__(self, encoder: MINDEncoder, head: Head, *, power: float = math.inf) -> None:
-        super().__init__()
+        super().__init__(encoder, head)
         self.power = power if power == math.inf else check_not_negative("power", power)
-        self.encoder = encoder
-        self.head = head
 
     @classmethod
     def create(
@@ -89,13 +88,6 @@ class MIND(Model):
             temperature=temperature,
         )
         return cls(encoder, head, power=power)
-
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item with those before it; the first of a sequence has none and is left."""
-        return Windows(sequences, before=max_history, positions=positions, require_context=True)
 
     def encode(self, context: Tensor) -> Tensor:
         """Return the interests of an unknown user with each context as history, [B, K, D]."""

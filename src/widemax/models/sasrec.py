@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from widemax.data import Sequences, WindowBatch, Windows
+from widemax.data import Sequences, WindowBatch
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import Head, SampledHead
-from widemax.models.base import Model
+from widemax.models.history import HistoryModel
 from widemax.models.segments import SegmentBatch, Segments
 from widemax.sampling import LogUniformSampler
 from widemax.scoring import TableScorer
@@ -17,7 +17,7 @@ from widemax.validation import ABSENT, check_tensor
 _NUM_SAMPLES = 512
 
 
-class SASRec(Model):
+class SASRec(HistoryModel):
     """An item from the state of a self-attention network that has read the items before it.
 
     Formula: P(i_t | i_1 … i_{t−1}) by the head of ``SASRecEncoder``'s state after i_{t−1}. Without
@@ -43,28 +43,15 @@ class SASRec(Model):
     """
 
     causal = True
+    encoder: SASRecEncoder
 
     def __init__(self, encoder: SASRecEncoder, head: Head | None = None) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = _default_head(encoder) if head is None else head
-
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item with the ``max_history`` items before it, where there are any."""
-        return Windows(sequences, before=max_history, positions=positions, require_context=True)
+        super().__init__(encoder, _default_head(encoder) if head is None else head)
 
     @staticmethod
     def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:
         """Return stretches of ``length`` items: what to train on."""
         return Segments(sequences, length, overlap=overlap)
-
-    def encode(self, context: Tensor) -> Tensor:
-        """Return the state after each context, [B, D]."""
-        hidden: Tensor = self.encoder(context)
-        return hidden
 
     def forward(
         self, batch: WindowBatch | SegmentBatch, *, generator: torch.Generator | None = None

@@ -6,15 +6,14 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from widemax.data import Sequences, WindowBatch, Windows
+from widemax.data import WindowBatch
 from widemax.encoders.sdm import SDMEncoder
-from widemax.heads import Head
-from widemax.models.base import Model
+from widemax.models.history import HistoryModel
 from widemax.models.youtube_dnn import Negatives, softmax_head
 from widemax.scoring.table import Similarity
 
 
-class SDM(Model):
+class SDM(HistoryModel):
     """The next item of a user from his last items in their order and a summary of the others.
 
     Formula: P(y | context, user) by the head of ``SDMEncoder``'s user vector.
@@ -30,6 +29,7 @@ class SDM(Model):
     (``YouTubeDNN``).
 
     >>> import torch
+    >>> from widemax.data import Sequences
     >>> _ = torch.manual_seed(0)
     >>> model = SDM.create(torch.arange(100, 0, -1), dimension=8, short=2, num_samples=20)
     >>> log = Sequences.from_lists([[4, 0, 2, 9, 7]])
@@ -37,11 +37,6 @@ class SDM(Model):
     >>> model(batch, generator=torch.Generator().manual_seed(0)).shape
     torch.Size([4])
     """
-
-    def __init__(self, encoder: SDMEncoder, head: Head) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = head
 
     @classmethod
     def create(
@@ -82,18 +77,6 @@ class SDM(Model):
             temperature=temperature,
         )
         return cls(encoder, head)
-
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item with those before it; the first of a sequence has none and is left."""
-        return Windows(sequences, before=max_history, positions=positions, require_context=True)
-
-    def encode(self, context: Tensor) -> Tensor:
-        """Return the vector of an unknown user with each context as history, [B, D]."""
-        hidden: Tensor = self.encoder(context)
-        return hidden
 
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the user vectors, [B, D]."""

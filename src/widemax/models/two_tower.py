@@ -7,13 +7,13 @@ from typing import cast
 
 from torch import Tensor
 
-from widemax.data import Sequences, WindowBatch, Windows
+from widemax.data import WindowBatch
 from widemax.data.feature_table import FeatureTable
 from widemax.encoders.features import FeatureEncoder
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads import SampledHead
 from widemax.heads.base import ScorerHead
-from widemax.models.base import Model
+from widemax.models.history import HistoryModel
 from widemax.objectives import Objective, sampled_softmax
 from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
 from widemax.scoring.table import Similarity
@@ -23,7 +23,7 @@ from widemax.validation import as_int64, check_tensor
 _ID_DROPOUT = 0.1
 
 
-class TwoTower(Model):
+class TwoTower(HistoryModel):
     """The next item of a user by the product of a user's vector and an item's, both computed.
 
     Formula: P(y | x) ∝ exp(x·v_y / τ): x is the user's tower (``TwoTowerEncoder``) of the mean of
@@ -43,6 +43,7 @@ class TwoTower(Model):
 
     >>> import polars as pl
     >>> import torch
+    >>> from widemax.data import Sequences
     >>> _ = torch.manual_seed(0)
     >>> films = pl.DataFrame({"id": ["a", "b", "c"], "genre": ["War", "Opera", "War"]})
     >>> table = FeatureTable.fit(films, ["a", "b", "c"], key_column="id")
@@ -54,6 +55,8 @@ class TwoTower(Model):
     torch.Size([2])
     """
 
+    head: ScorerHead
+
     def __init__(self, encoder: TwoTowerEncoder, head: ScorerHead) -> None:
         if not isinstance(getattr(head, "scorer", None), TowerScorer):
             raise ValueError("head must have a TowerScorer: its items are what histories hold")
@@ -64,9 +67,7 @@ class TwoTower(Model):
         ):
             if own != wanted:
                 raise ValueError(f"encoder must have {name} = {wanted:,}, got {own:,}")
-        super().__init__()
-        self.encoder = encoder
-        self.head: ScorerHead = head
+        super().__init__(encoder, head)
 
     @classmethod
     def create(
@@ -124,13 +125,6 @@ class TwoTower(Model):
     def items(self) -> TowerScorer:
         """The item's tower."""
         return cast("TowerScorer", self.head.scorer)
-
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item with those before it; the first of a sequence has none and is left."""
-        return Windows(sequences, before=max_history, positions=positions, require_context=True)
 
     def encode(self, context: Tensor) -> Tensor:
         """Return the vectors of users of whom only the history is known, [B, D]."""

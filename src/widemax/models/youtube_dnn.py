@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
-from widemax.heads import Head, SampledHead
-from widemax.models.base import Model
+from widemax.heads import SampledHead
+from widemax.models.history import HistoryModel
 from widemax.sampling import LogUniformSampler, Sampler, UniformSampler
 from widemax.scoring import TableScorer
 from widemax.scoring.table import Similarity
@@ -21,7 +21,7 @@ Negatives = Literal["log-uniform", "uniform"]
 _MOST_NEGATIVES = 2**20
 
 
-class YouTubeDNN(Model):
+class YouTubeDNN(HistoryModel):
     """The next item of a user from what he watched, who he is, and how old the example is.
 
     Formula: P(y | context, user, age) by the head of ``YouTubeDNNEncoder``'s user vector.
@@ -45,11 +45,6 @@ class YouTubeDNN(Model):
     >>> model(windows.batch(torch.arange(2)), generator=torch.Generator().manual_seed(0)).shape
     torch.Size([2])
     """
-
-    def __init__(self, encoder: YouTubeDNNEncoder, head: Head) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = head
 
     @classmethod
     def create(
@@ -94,13 +89,6 @@ class YouTubeDNN(Model):
         return cls(encoder, head)
 
     @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item with those before it; the first of a sequence has none and is left."""
-        return Windows(sequences, before=max_history, positions=positions, require_context=True)
-
-    @staticmethod
     def windows_without_order(
         sequences: Sequences, *, max_history: int, positions: Tensor | None = None
     ) -> Windows:
@@ -119,11 +107,6 @@ class YouTubeDNN(Model):
             positions=positions,
             require_context=True,
         )
-
-    def encode(self, context: Tensor) -> Tensor:
-        """Return the vector of an unknown user, now, with each context as history, [B, D]."""
-        hidden: Tensor = self.encoder(context)
-        return hidden
 
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the user vectors, [B, D]."""
