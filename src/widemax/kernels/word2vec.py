@@ -103,8 +103,10 @@ def train_words(
     neighbour c up to ``reach`` places away, reach uniform in 1 … window: x = input(c), or with
     ``bag`` x = the mean of all; then for each opponent o with its label,
     g = rate·(label − σ(x·o)); x += Σ_o g·o (with ``bag``, every neighbour does) and o += Σ_x g·x,
-    all from the values before the window. A word meets the same opponents in all of its window; a
-    drawn negative that is the word itself is passed over. Windows end where sentences do.
+    all from the values before the window. A word meets the same opponents in all of its window, and
+    with ``bag`` so do the first and second word of a sentence, the third and fourth, and so on: a
+    row drawn at random costs more to fetch than to use. A drawn negative that is the word itself is
+    passed over. Windows end where sentences do.
 
     Shapes: see ``Corpus``, ``Tables``, ``Opponents``; ``negatives`` is 0 for a tree.
 
@@ -325,14 +327,21 @@ def _train_sentence(
     inputs, outputs = tables
     path_starts, path, path_labels, alias, thresholds = opponents
     x, o, moves, steps, flat_steps, ids, output_ids, labels, drawn = room
+    earlier = state[0]
     for i in range(-1, num_words):
         if i + 1 < num_words:
             following, word = (i + 1) & 1, words[i + 1]
             drawn[following, _REACH] = window - below(next_random(state), window)
             if negatives:
+                # Every second bag draws again what the one before it drew, from the same bits.
+                again = bag and following == 1
+                later = state[0]
+                state[0] = earlier if again else later
+                earlier = state[0]
                 hits = _draw_negatives(
                     output_ids, following, word, alias, thresholds, negatives, state
                 )
+                state[0] = later if again else state[0]
                 drawn[following, _NUMBER], drawn[following, _HITS] = negatives + 1, hits
             else:
                 drawn[following, _NUMBER] = _take_path(

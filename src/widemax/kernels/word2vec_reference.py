@@ -64,19 +64,18 @@ def train_words_reference(
         for place, word in enumerate(kept):
             reach = window - _below(next(random), window)
             before, after = kept[max(0, place - reach) : place], kept[place + 1 :][:reach]
-            ids, labels = _opponents_of(word, opponents, negatives, random)
+            if not (bag and place % 2):
+                drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
+            ids, labels = _opponents_of(word, opponents, drawn)
             _train_window(tables, before + after, ids, labels, bag, rate)
     return total
 
 
-def _opponents_of(
-    word: int, opponents: Opponents, negatives: int, random: Iterator[int]
-) -> tuple[list[int], Numbers]:
-    """Return the output rows that a word meets, and the label of each."""
-    if not negatives:
+def _opponents_of(word: int, opponents: Opponents, drawn: list[int]) -> tuple[list[int], Numbers]:
+    """Return the output rows that a word meets, and the label of each; a tree draws none."""
+    if not drawn:
         path = slice(opponents.path_starts[word], opponents.path_starts[word + 1])
         return opponents.path[path].tolist(), opponents.path_labels[path].astype(np.float64)
-    drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
     others = [each for each in drawn if each != word]
     return [word, *others], np.array([1.0] + [0.0] * len(others))
 
