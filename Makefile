@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 .PHONY: help demo test check bench experiments clean
 
 help:
-	@echo "make demo         train every objective on a simulated shop and compare with the truth"
+	@echo "make demo         a simulated shop from its log to recommendations"
 	@echo "make test         lint, types, tests and doctests"
 	@echo "make check        lint and types only"
 	@echo "make bench        speed and memory against named peers"

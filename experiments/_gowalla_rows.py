@@ -58,8 +58,8 @@ class BagSetting:
     deviation: float = 0.1
     """Of the numbers in the item vectors at the start."""
     targets_a_row: int = 8
-    rows_a_batch: int = 80
-    learning_rate: float = 1e-3
+    rows_a_batch: int = 320
+    learning_rate: float = 5e-3
     weight_decay: float = 0.0
     epochs: int = 40
     seed: int = 0
@@ -92,7 +92,7 @@ class BagSetting:
         scale = f", τ = {self.temperature:g}" if self.temperature != 1 else ""
         drawn = "" if self.opponents == "in-batch" else f"{self.num_samples:,} candidates, "
         return (
-            f"{drawn}batches of about {self.targets_a_row * self.rows_a_batch:,} targets{scale}, "
+            f"{drawn}batches of {self.rows_a_batch} × ≤ {self.targets_a_row} targets{scale}, "
             f"Adam from {self.learning_rate:g}, L2 {self.weight_decay:g}, {self.epochs} epochs"
         )
 
@@ -188,6 +188,7 @@ def _in_batch(correction: Correction, opponents: Opponents = "in-batch") -> BagS
         num_samples=512,
         targets_a_row=4,
         rows_a_batch=144,
+        learning_rate=3e-3,
         epochs=10,
     )
 

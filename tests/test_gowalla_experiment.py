@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
 from _gowalla import LeaveOneOut, LeaveOneOutBags, stages_of
 from _gowalla_rows import BagSetting, Item2VecSetting, Setting
 from widemax.data import Sequences
+from widemax.encoders import YouTubeDNNEncoder
 from widemax.heads import SampledHead
 from widemax.models import YouTubeDNN
 from widemax.sampling import AllClassesSampler
@@ -23,12 +24,13 @@ NUM_CLASSES = 12
 BASKETS = Sequences.from_lists([[3, 0, 7], [5], [1, 2], [], [4, 9, 0, 6, 11, 8, 2]])
 
 
-def model_of(similarity: Similarity) -> YouTubeDNN:
+def model_of(similarity: Similarity) -> tuple[YouTubeDNN, torch.nn.Embedding]:
     torch.manual_seed(0)
-    model = YouTubeDNN.create(torch.ones(NUM_CLASSES), dimension=5).double()
-    scorer = TableScorer.tied(model.encoder.items, similarity=similarity, sparse=True)
+    encoder = YouTubeDNNEncoder(NUM_CLASSES, 5).double()
+    scorer = TableScorer.tied(encoder.items, similarity=similarity, sparse=True)
     # All classes compete: both ways then have the same candidates.
-    return YouTubeDNN(model.encoder, SampledHead(scorer, AllClassesSampler(NUM_CLASSES)))
+    head = SampledHead(scorer, AllClassesSampler(NUM_CLASSES))
+    return YouTubeDNN(encoder, head), encoder.items
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
@@ -36,7 +38,7 @@ def model_of(similarity: Similarity) -> YouTubeDNN:
 def test_whole_histories_give_the_losses_and_gradients_of_windows(
     similarity: Similarity, targets_a_row: int
 ) -> None:
-    model = model_of(similarity)
+    model, items = model_of(similarity)
     windows = YouTubeDNN.windows_without_order(BASKETS, max_history=20)
     bags = LeaveOneOutBags(BASKETS, targets_a_row=targets_a_row)
     plain = model(windows.batch(torch.arange(len(windows))))
@@ -44,7 +46,7 @@ def test_whole_histories_give_the_losses_and_gradients_of_windows(
     # Weights of their own for the losses: no mistake may cancel out in their sum.
     weights = torch.linspace(0.5, 2.0, len(plain), dtype=torch.float64)
     wanted, found = (
-        torch.autograd.grad((weights * each).sum(), model.encoder.items.weight)[0].to_dense()
+        torch.autograd.grad((weights * each).sum(), items.weight)[0].to_dense()
         for each in (plain, losses)
     )
     assert bags.num_targets == len(windows) == 12

@@ -23,6 +23,7 @@ from .data import (
     ItemGraph as ItemGraph,
     LogSplit as LogSplit,
     Sequences as Sequences,
+    SimulatedShop as SimulatedShop,
     SimulatedWorld as SimulatedWorld,
     Source as Source,
     WindowBatch as WindowBatch,

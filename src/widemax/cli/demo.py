@@ -1,201 +1,164 @@
-"""``widemax demo``: six output layers on one simulated shop whose truth is known."""
+"""``widemax demo``: the main job from end to end, on a shop that is simulated."""
 
 from __future__ import annotations
 
 import json
-import math
+import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import NamedTuple
+from typing import Any
 
-import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from torch import Tensor, nn
 
-from widemax.data.simulation import SimulatedWorld
-from widemax.files import atomic_write
-from widemax.heads import FullHead, Head, SampledHead
-from widemax.objectives import (
-    Objective,
-    corrected_log_q,
-    info_nce,
-    nce,
-    negative_sampling,
-    sampled_softmax,
+from widemax.cli.demo_folder import demo_folder
+from widemax.cli.demo_pages import (
+    FIGURES,
+    NewItem,
+    say,
+    show_comparison,
+    show_new_item,
+    show_next,
+    show_shop,
+    show_user,
 )
-from widemax.sampling import UnigramSampler
-from widemax.scoring import TableScorer
-from widemax.training import check_finite
+from widemax.cli.train import train_verb
+from widemax.cli.waiting import waiting
+from widemax.data.shop import SimulatedShop
+from widemax.data.shop_titles import MOST_TITLES
+from widemax.files import atomic_write
+from widemax.runs.resolved import flag_of, read_config
+from widemax.runs.run import Neighbour, Run
+from widemax.validation import check_whole
 
-BATCH_SIZE = 512
-NUM_SAMPLES = 256
-NUM_USERS = 2_000
-NUM_TESTS = 10_000
-FEATURES = 16
-DIMENSION = 32
-LEARNING_RATE = 0.02
+FOLDER = Path("widemax-demo")
+NUM_CLASSES = 5_000
+LEAST_CLASSES = 100
+STEPS = 540
+MODEL, BASELINE = "two-tower", "popularity"
 TOP = 20
 
-OUTPUT_LAYERS: Mapping[str, Objective | None] = {
-    "full softmax": None,
-    "sampled softmax": sampled_softmax,
-    "sampled, no log Q": info_nce,
-    "corrected log Q": corrected_log_q,
-    "NCE": nce,
-    "negative sampling": negative_sampling,
+_LOG, _ITEMS, _USERS = "log.parquet", "items.parquet", "users.parquet"
+_SETTINGS: Mapping[str, object] = {
+    # Popular items come up several times in a batch: sampled_softmax would warn of that.
+    "objective": "corrected-log-q",
+    "learning_rate": 0.005,
 }
-"""What is compared: the exact head, and each objective on the same sampler."""
-
-
-class Clicks(NamedTuple):
-    """Users and the items they chose."""
-
-    users: Tensor
-    targets: Tensor
+_SHOWN, _NEAREST = 10, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """What one method reached; every figure but the time is exact, over the whole catalogue."""
+class Advice:
+    """What a user had, and what he is recommended."""
 
-    method: str
-    milliseconds_per_step: float
-    test_log_likelihood: float
-    recall_at_20: float
-    kl_to_truth: float
+    user_id: str
+    history: Sequence[str]
+    found: Sequence[Neighbour]
 
 
-class Model(nn.Module):
-    """The small encoder that every method shares, and the head that is compared."""
-
-    def __init__(self, head: Head) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, DIMENSION))
-        self.head = head
-
-
-def run_demo(*, num_classes: int, steps: int, seed: int, json_path: Path | None) -> None:
-    """Simulate, train every method, print the table."""
-    console = Console()
-    if num_classes < TOP:
-        raise ValueError(f"num_classes must be at least {TOP} for recall@{TOP}, got {num_classes}")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps:,}")
-    if json_path and not json_path.parent.is_dir():
+def run_demo(
+    *,
+    num_classes: int | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    json_path: Path | None = None,
+) -> None:
+    """Simulate a shop, train on its log, evaluate, recommend, and say what to type next."""
+    folder = FOLDER if folder is None else folder
+    number = check_whole(
+        "num_classes",
+        NUM_CLASSES if num_classes is None else num_classes,
+        LEAST_CLASSES,
+        MOST_TITLES,
+    )
+    steps = check_whole("steps", STEPS if steps is None else steps, 1, 10**9)
+    seed = check_whole("seed", seed, 0, 2**63 - 1)
+    if json_path and not (json_path.parent.is_dir() or json_path.parent == folder):
         raise ValueError(f"json must lie in an existing folder, got {str(json_path)!r}")
-    started = time.perf_counter()
-    columns = (TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        simulating = progress.add_task("simulating the shop", total=None)
-        world = SimulatedWorld.create(
-            num_classes=num_classes, num_users=NUM_USERS, dimension=FEATURES, seed=seed
-        )
-        train, test = _clicks(world, steps * BATCH_SIZE, seed), _clicks(world, NUM_TESTS, seed + 1)
-        progress.update(simulating, total=1, completed=1)
-        counts = torch.bincount(train.targets, minlength=num_classes)
-        results = []
-        for method, objective in OUTPUT_LAYERS.items():
-            task = progress.add_task(method, total=steps + 1)
-            torch.manual_seed(seed)
-            model = Model(_make_head(objective, counts))
-            step_time = _train(model, world, train, seed, partial(progress.advance, task))
-            results.append(_evaluate(method, model, world, test, step_time))
-            progress.advance(task)
-    title = (
-        f"{num_classes:,} items, {steps:,} steps of {BATCH_SIZE}, "
-        f"{_num_samples(counts)} sampled classes"
-    )
-    _show(console, title, results, time.perf_counter() - started)
-    if json_path:
-        with atomic_write(json_path) as file:
-            file.write(json.dumps([asdict(result) for result in results], indent=1).encode())
+    with demo_folder(folder, runs=(MODEL, BASELINE)):
+        figures = _whole_job(folder, number, steps, seed)
+        if json_path:
+            with atomic_write(json_path) as file:
+                file.write((json.dumps(figures, indent=1) + "\n").encode())
 
 
-def _clicks(world: SimulatedWorld, number: int, seed: int) -> Clicks:
-    users, targets = world.interactions(number, generator=torch.Generator().manual_seed(seed))
-    return Clicks(users=users, targets=targets)
+def _whole_job(folder: Path, num_items: int, steps: int, seed: int) -> dict[str, Any]:
+    console, started = Console(), time.perf_counter()
+    with waiting("simulating a shop"):
+        shop = SimulatedShop.create(num_items=num_items, num_users=num_items, seed=seed)
+        shop.write(folder)
+    show_shop(console, shop, folder)
+    features = {"item_features": folder / _ITEMS, "user_features": folder / _USERS}
+    asked = {"steps": steps, **({"seed": seed} if seed else {})}
+    _train(console, folder, BASELINE, {})
+    _train(console, folder, MODEL, {**features, **_SETTINGS, **asked})
+    runs = {name: Run(folder / name) for name in (BASELINE, MODEL)}
+    with waiting("evaluating"):
+        figures = {name: _evaluate(run) for name, run in runs.items()}
+    show_comparison(console, figures, num_items)
+    advice = _recommend(shop, runs[MODEL])
+    show_user(console, shop, advice.user_id, advice.history, advice.found)
+    new = _place_of_new_item(shop, runs[MODEL], advice)
+    near = runs[MODEL].similar(new.item_id, k=_NEAREST)
+    show_new_item(console, shop, new, near)
+    commands = commands_to_type(folder / MODEL, advice.user_id, new.item_id)
+    show_next(console, folder / MODEL, commands, time.perf_counter() - started)
+    return {**figures, "user": advice.user_id, "new_item": asdict(new)}
 
 
-def _make_head(objective: Objective | None, counts: Tensor) -> Head:
-    num_classes = len(counts)
-    scorer = TableScorer(num_classes, DIMENSION, bias=True)
-    # Softmax rows do not feel a common shift. The logistic ones learn log-probabilities, and a
-    # class they have not met yet must not start above all those they have.
-    assert scorer.bias is not None
-    nn.init.constant_(scorer.bias, -math.log(num_classes))
-    if objective is None:
-        return FullHead(scorer)
-    sampler = UnigramSampler(num_classes, counts, unique=True)
-    return SampledHead(scorer, sampler, objective=objective, num_samples=_num_samples(counts))
+def _train(console: Console, folder: Path, model: str, settings: Mapping[str, object]) -> None:
+    """Print the command that trains a model, and do what it does."""
+    flags = {"model": model, **{name: _plain(value) for name, value in settings.items()}}
+    source, run = folder / _LOG, folder / model
+    words = [word for name, value in flags.items() for word in (flag_of(name), str(value))]
+    command = ["widemax", "train", str(source), "--folder", str(run), *words]
+    console.print()
+    say(console, f"$ {shlex.join(command)}")
+    train_verb(source, run, read_config(None, flags), resume=False)
 
 
-def _num_samples(counts: Tensor) -> int:
-    """Return how many distinct classes are drawn: fewer where the catalogue is tiny."""
-    return min(NUM_SAMPLES, max(1, int((counts > 0).sum()) // 4))
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
 
 
-def _train(
-    model: Model, world: SimulatedWorld, clicks: Clicks, seed: int, advance: Callable[[], None]
-) -> float:
-    """Train on the clicks once, in order; return the median seconds of a step."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    starts = range(0, len(clicks.users), BATCH_SIZE)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, total_iters=len(starts))
-    generator = torch.Generator().manual_seed(seed)
-    times = []
-    for step, start in enumerate(starts):
-        users, targets = (part[start : start + BATCH_SIZE] for part in clicks)
-        started = time.perf_counter()
-        optimizer.zero_grad()
-        hidden = model.encoder(world.features(users))
-        loss = model.head(hidden, targets, generator=generator).mean()
-        loss.backward()
-        check_finite(model, loss, step=step)
-        optimizer.step()
-        schedule.step()
-        times.append(time.perf_counter() - started)
-        advance()
-    return median(times)
+def _evaluate(run: Run) -> dict[str, float]:
+    """Return the figures of the table, exact over the whole catalogue."""
+    report = run.evaluate_recommendations(ks=(TOP,))
+    metrics = report.metrics()
+    return {"users": report.users, **{name: metrics[name] for name in FIGURES if name in metrics}}
 
 
-@torch.no_grad()
-def _evaluate(
-    method: str, model: Model, world: SimulatedWorld, test: Clicks, step_time: float
-) -> Result:
-    hidden = model.encoder(world.features(test.users))
-    best = model.head.topk(hidden, TOP).ids
-    users = torch.arange(0, NUM_USERS, 10)
-    return Result(
-        method=method,
-        milliseconds_per_step=1e3 * step_time,
-        test_log_likelihood=model.head.log_prob(hidden, test.targets[:, None]).mean().item(),
-        recall_at_20=(best == test.targets[:, None]).any(-1).double().mean().item(),
-        kl_to_truth=world.kl(users, model.head.log_prob(model.encoder(world.features(users)))),
+def _recommend(shop: SimulatedShop, run: Run) -> Advice:
+    """Ask for the first user whose clicks fit on the screen."""
+    clicks = shop.clicks["user_id"].value_counts().sort("user_id")
+    user_id = str(clicks["user_id"][int((clicks["count"].cast(int) - _SHOWN).abs().arg_min() or 0)])
+    history = shop.clicks.filter(shop.clicks["user_id"] == user_id)["item_id"].to_list()
+    found = run.recommend(history, k=_SHOWN, user=user_id)
+    return Advice(user_id=user_id, history=history, found=found)
+
+
+def _place_of_new_item(shop: SimulatedShop, run: Run, advice: Advice) -> NewItem:
+    """Take the new item that the user would like best."""
+    likes = shop.likes(advice.user_id)
+    item_id = max(shop.new_items, key=likes.__getitem__)
+    ranked = run.recommend(advice.history, k=len(run.vocabulary), user=advice.user_id)
+    keys = [str(each.key) for each in ranked]
+    return NewItem(
+        item_id=item_id,
+        place=1 + keys.index(item_id),
+        place_by_taste=1 + sum(likes[key] > likes[item_id] for key in keys),
+        of=len(keys),
     )
 
 
-def _show(console: Console, title: str, results: list[Result], seconds: float) -> None:
-    table = Table(title=title)
-    table.add_column("output layer")
-    for name in ("ms/step", "log-likelihood", f"recall@{TOP}", "KL to truth"):
-        table.add_column(name, justify="right")
-    for result in results:
-        table.add_row(
-            result.method,
-            f"{result.milliseconds_per_step:.1f}",
-            f"{result.test_log_likelihood:.3f}",
-            f"{result.recall_at_20:.4f}",
-            f"{result.kl_to_truth:.3f}",
-        )
-    console.print(table)
-    console.print(
-        "Log-likelihood, recall and KL are exact, over the whole catalogue. Negative sampling, and "
-        "sampled softmax without log Q, learn log(P/Q): good vectors, wrong probabilities."
+def commands_to_type(run: Path, user_id: str, item_id: str) -> list[str]:
+    """Return what can be asked of the run from here on, as it is typed."""
+    asked = (
+        ("recommend", run, "--user", user_id),
+        ("similar", run, item_id),
+        ("evaluate", run, "--by", "popularity"),
+        ("index", run),
     )
-    console.print(f"Took {seconds:.0f} s. Next: the README, or `widemax demo --help`.")
+    return [shlex.join(["widemax", *map(str, words)]) for words in asked]

@@ -13,6 +13,7 @@ from widemax.data.phrases import join_phrases
 from widemax.data.python_reference import python_reference
 from widemax.data.sequences import Sequences, WindowBatch, Windows
 from widemax.data.sessions import sessions_of
+from widemax.data.shop import SimulatedShop
 from widemax.data.simulation import SimulatedWorld
 from widemax.data.source import Source, encoded_again, read_source
 from widemax.data.split_files import read_split
@@ -27,6 +28,7 @@ __all__ = [
     "ItemGraph",
     "LogSplit",
     "Sequences",
+    "SimulatedShop",
     "SimulatedWorld",
     "Source",
     "WindowBatch",

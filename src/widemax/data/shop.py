@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,13 +126,13 @@ class SimulatedShop:
         """The items that nobody has looked at."""
         return self.items["item_id"].tail(self.num_new).to_list()
 
-    def favourite_new_item(self, user_id: str) -> str:
-        """Return the new item that is most to a user's taste: the truth, which no model sees."""
+    def likes(self, user_id: str) -> dict[str, float]:
+        """Return how much each item is to a user's taste, popularity aside: no model sees it."""
         rows = (self.users["user_id"] == user_id).arg_true()
         if not len(rows):
             raise ValueError(f"user_id must be one of the shop's users, got {user_id!r}")
-        likes = self.item_vectors[-self.num_new :] @ self.user_vectors[int(rows[0])]
-        return self.new_items[int(likes.argmax())]
+        likes = self.item_vectors @ self.user_vectors[int(rows[0])]
+        return dict(zip(self.items["item_id"], likes.tolist(), strict=True))
 
     def write(self, folder: str | Path) -> None:
         """Write log.parquet, items.parquet and users.parquet."""
@@ -203,7 +202,7 @@ def _catalogue(things: Things, prices: Tensor) -> pl.DataFrame:
         {
             "item_id": [title.lower().replace(" ", "-") for title in titles],
             "title": titles,
-            "category": [_DEPARTMENT_NAMES[place] for place in _departments(things.kinds)],
+            "category": [_DEPARTMENT_NAMES[place] for place in _departments(things.kinds).tolist()],
             "price": prices.numpy(),
         }
     )

@@ -23,7 +23,7 @@ _METALS = ("brass", "copper", "steel", "pewter", "zinc", "bronze", "enamel", "ir
 _CLOTHS = ("linen", "wool", "cotton", "velvet", "hemp", "silk", "flannel", "felt")
 _POTTERY = ("ceramic", "stoneware", "porcelain", "glass", "slate", "marble", "olivewood", "copper")
 _GEMS = ("silver", "amber", "pearl", "jade", "coral", "opal", "garnet", "gold")
-_SKINS = ("leather", "canvas", "suede", "cork", "denim", "waxed", "tweed", "nylon")
+_SKINS = ("leather", "canvas", "suede", "cork", "denim", "oilskin", "tweed", "nylon")
 
 DEPARTMENTS: Mapping[str, Department] = {
     "games": Department(
@@ -185,11 +185,12 @@ DEPARTMENTS: Mapping[str, Department] = {
 }
 """By their names; each department has eight kinds in eight materials."""
 
-STYLES = tuple(
-    "plain dark pale small large round square tall slim carved striped dotted painted polished "
-    "rustic folding nested curved fluted woven inlaid vintage modern ribbed speckled smoky coastal "
-    "alpine nordic harvest".split()
-)
+_STYLES = """
+plain dark pale small large round square tall slim carved striped dotted painted polished rustic
+folding nested curved fluted woven inlaid vintage modern ribbed speckled smoky coastal alpine nordic
+harvest
+"""
+STYLES = tuple(_STYLES.split())
 
 KINDS = tuple(
     (department, kind) for department, each in DEPARTMENTS.items() for kind in each.prices

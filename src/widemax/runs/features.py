@@ -58,7 +58,9 @@ def _schema(folder: Path | None, name: str) -> FeatureSchema | None:
 
 def _file(path: str | Path, given: str, suffix: str) -> Path | None:
     if given:
-        return Path(given)
+        # A run may be asked from another folder than it was trained from: then beside its log.
+        beside_log = Path(path).parent / Path(given).name
+        return Path(given) if Path(given).exists() or not beside_log.exists() else beside_log
     beside = Path(path).with_suffix(suffix)
     return beside if Path(path).suffix == ".inter" and beside.is_file() else None
 
