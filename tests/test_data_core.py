@@ -35,6 +35,15 @@ def test_a_long_chain_is_peeled_to_its_end():
     assert k_core(ring, np.append(offsets, len(ring)), 100_000, 2).all()
 
 
+def test_an_item_of_many_goes_with_its_users():
+    """Thirty users have nothing but item 0, and two have items 1 and 2 besides."""
+    lists = [[0]] * 30 + [[1, 2, 0], [2, 1]]
+    sequences = Sequences.from_lists(lists)
+    arrays = sequences.values.numpy(), sequences.offsets.numpy(), 3, 2
+    assert k_core(*arrays).tolist() == [False] * 30 + [True, True, False, True, True]
+    assert k_core(*arrays).tolist() == k_core_reference(*arrays).tolist()
+
+
 def test_a_core_of_nothing_is_an_error(tmp_path):
     sequences = Sequences.from_lists([[0, 1], [1]])
     with pytest.raises(ValueError, match="core = 3 leaves no interaction of 3"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -48,10 +48,10 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     """
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
-    missing = column.is_null()
-    if column.dtype == pl.String:
-        missing |= (column == "").fill_null(False)
-    if missing.any():
+    if column.null_count() or (column.dtype == pl.String and (column == "").any()):
+        missing = column.is_null()
+        if column.dtype == pl.String:
+            missing |= (column == "").fill_null(False)
         raise fault(first_row(missing), "the id is missing")
     if column.dtype == pl.String:
         return _numbers_if_all_are(column, fault) if from_text else column
@@ -126,11 +126,32 @@ def seconds_of(numbers: NDArray[np.generic], per_second: float) -> NDArray[np.fl
     [1700000000.25]
     """
     if per_second == 1.0:
-        return numbers.astype(np.float64)
+        return numbers.astype(np.float64, copy=False)
     if numbers.dtype != np.int64:
         return numbers.astype(np.float64) / per_second
     whole, rest = np.divmod(numbers, np.int64(per_second))
     return np.asarray(whole + rest / per_second, np.float64)
+
+
+def as_array(numbers: pl.Series) -> NDArray[Any]:
+    """Return a column of numbers as one array; a column in one chunk is not copied.
+
+    Formula: none.
+
+    Shapes: [N] → [N].
+
+    Cost: one copy of what lies in several chunks, into large pages, which NumPy asks for and
+    polars does not: several times as quick as ``to_numpy``.
+
+    Reference: none.
+
+    Use when: the column was read from a large file. Avoid when: it has nulls.
+
+    >>> as_array(pl.Series([3, 4]).append(pl.Series([5]))).tolist()
+    [3, 4, 5]
+    """
+    chunks = [chunk.to_numpy() for chunk in numbers.get_chunks()]
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
 def as_flags(column: pl.Series, fault: Fault) -> pl.Series:
@@ -222,8 +243,12 @@ def _parsed_dates(column: pl.Series) -> pl.Series:
 
 def _per_second(times: pl.Series, fault: Fault) -> float:
     """Return how many of the numbers make a second; two units in one column are an error."""
+    low, high = cast(float, times.min()), cast(float, times.max())
+    units = _units_between(low, high)
+    if len(units) == 1 and low >= _UNITS[units[0]]:
+        return _PER_SECOND[units[0]]
     found: dict[str, int] = {}
-    for unit in _units_between(cast(float, times.min()), cast(float, times.max())):
+    for unit in units:
         within = (times >= _UNITS[unit]) & (times < _UNITS[unit] * _RANGE)
         if within.any():
             found[unit] = first_row(within)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.data.sequences import Sequences
@@ -39,7 +43,15 @@ def core_of(sequences: Sequences, core: int) -> Tensor:
     if not len(sequences.values):
         return torch.zeros(0, dtype=torch.bool)
     num_items = int(sequences.values.max()) + 1
-    kept = k_core(sequences.values.numpy(), sequences.offsets.numpy(), num_items, core)
+    arrays = sequences.values.numpy(), sequences.offsets.numpy()
+    return torch.from_numpy(left_in_core(*arrays, num_items, core))
+
+
+def left_in_core(
+    items: NDArray[Any], offsets: NDArray[np.int64], num_items: int, core: int
+) -> NDArray[np.bool_]:
+    """Return what ``k_core`` does; that nothing is left is an error."""
+    kept = k_core(items, offsets, num_items, core)
     if not kept.any():
         raise ValueError(f"core = {core:,} leaves no interaction of {len(kept):,}")
-    return torch.from_numpy(kept)
+    return kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.data.columns import seconds_of
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels import words as kernel
-from widemax.kernels.grouping import number_dense
+from widemax.kernels.grouping import MAX_ROWS, counted, number_dense
+from widemax.kernels.slices import kept_classes, kept_lengths
 from widemax.keys import Key
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
@@ -51,9 +53,12 @@ class Encoder:
         self.keys = pl.Series("key", [], dtype=dtype)
 
     def encode(self, keys: pl.Series) -> Tensor:
-        """Return the codes of ``keys`` [N], int64 [N]; new keys get new codes."""
-        if self.keys.is_empty() and (span := _dense_span(keys)):
-            codes_seen, seen = number_dense(keys.to_numpy(), cast(int, keys.min()), span)
+        """Return the codes of ``keys`` [N], int32 [N]; new keys get new codes."""
+        if len(keys) > MAX_ROWS:
+            raise ValueError(f"keys must be at most {MAX_ROWS:,} in one call, got {len(keys):,}")
+        if self.keys.is_empty() and (dense := _dense_span(keys)):
+            chunks = [chunk.to_numpy() for chunk in keys.get_chunks()]
+            codes_seen, seen = number_dense(chunks, *dense)
             self.keys = pl.Series("key", seen)
             return torch.from_numpy(codes_seen)
         block = keys.to_frame("key")
@@ -63,15 +68,16 @@ class Encoder:
         self.keys = self.keys.append(_copied(unseen["key"])).rechunk()
         index = self.keys.to_frame().with_row_index("code")
         codes = block.join(index, on="key", how="left", maintain_order="left")["code"]
-        return codes.cast(pl.Int64).to_torch()
+        return codes.cast(pl.Int32).to_torch()
 
 
-def _dense_span(keys: pl.Series) -> int:
-    """Return how many whole numbers lie between the least and the most, 0 if far more than keys."""
+def _dense_span(keys: pl.Series) -> tuple[int, int] | None:
+    """Return the least key and how many numbers lie up to the most; None if far more than keys."""
     if keys.dtype != pl.Int64 or keys.is_empty():
-        return 0
-    span = cast(int, keys.max()) - cast(int, keys.min()) + 1
-    return span if span <= max(_SMALL_SPAN, _MOST_PER_KEY * len(keys)) else 0
+        return None
+    low = cast(int, keys.min())
+    span = cast(int, keys.max()) - low + 1
+    return (low, span) if span <= max(_SMALL_SPAN, _MOST_PER_KEY * len(keys)) else None
 
 
 def _copied(keys: pl.Series) -> pl.Series:
@@ -192,75 +198,105 @@ def to_classes(
     >>> vocabulary.keys.to_list(), sequences.values.tolist()
     (['rum', 'tea'], [1, 0, 0])
     """
-    values, kept, _, vocabulary = _class_values(
-        codes, keys, lengths, min_count, max_size, unknown, min_length
+    coded = Coded(codes.int().numpy(), offsets_of(lengths).numpy(), names)
+    sequences, vocabulary, _ = classes_of(
+        coded,
+        keys,
+        min_count=min_count,
+        max_size=max_size,
+        unknown=unknown,
+        min_length=min_length,
     )
-    left = kept >= 0
-    kept_names = None if names is None else names.filter(pl.Series(left.numpy()))
-    return Sequences(values, offsets_of(kept[left]), kept_names), vocabulary
+    return sequences, vocabulary
+
+
+class Coded(NamedTuple):
+    """Sequences of codes as a reader finds them, before it is known which codes are classes.
+
+    ``times`` are those of ``as_times``, of which ``per_second`` make a second.
+    """
+
+    codes: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    names: pl.Series | None = None
+    times: NDArray[Any] | None = None
+    per_second: float = 1.0
 
 
 def classes_of(
-    raw: Sequences,
+    coded: Coded,
     keys: pl.Series,
     *,
+    kept: NDArray[np.bool_] | None = None,
+    beside: Tensor | None = None,
     min_count: int = 1,
     max_size: int | None = None,
     unknown: Key | None = None,
     min_length: int = 1,
 ) -> tuple[Sequences, Vocabulary, Tensor | None]:
-    """Return what ``to_classes`` does for sequences of codes, with their times, and what is left.
+    """Return what ``to_classes`` does, with the times, and with what else stands beside the codes.
 
-    Formula: see ``to_classes``.
+    Formula: see ``to_classes``; codes that are not ``kept`` go before anything is counted.
 
-    Shapes: ``raw`` holds codes of ``keys`` [V] → sequences of classes, the vocabulary, and bool [T]
-    that says which of the T codes are left; None if all are.
+    Shapes: ``coded`` holds T codes of ``keys`` [V]; kept [T], None if all are; beside [T] →
+    sequences of T' ≤ T classes, the vocabulary, and [T'] of ``beside``.
 
-    Cost: a few passes over T.
+    Cost: three passes over T: to count, to decide, to copy.
 
     Reference: none.
 
     Use when: something stands beside each value, such as its time. Avoid when: nothing does.
 
-    >>> raw = Sequences.from_lists([[0, 1, 1], [2]])
-    >>> _, _, left = classes_of(raw, pl.Series(["tea", "rum", "gin"]), min_length=2)
-    >>> left.tolist()
-    [True, True, True, False]
-    """
-    values, kept, class_of, vocabulary = _class_values(
-        raw.values, keys, raw.lengths, min_count, max_size, unknown, min_length
-    )
-    rows = kept >= 0
-    places = None
-    times, names = raw.times, raw.names
-    if len(values) < len(raw.values):
-        places = (class_of >= 0)[raw.values] & rows.repeat_interleave(raw.lengths)
-        times = None if times is None else times[places]
-    if names is not None and not bool(rows.all()):
-        names = names.filter(pl.Series(rows.numpy()))
-    return Sequences(values, offsets_of(kept[rows]), names, times), vocabulary, places
-
-
-def _class_values(
-    codes: Tensor, keys: pl.Series, lengths: Tensor,
-    min_count: int, max_size: int | None, unknown: Key | None, min_length: int,
-) -> tuple[Tensor, Tensor, Tensor, Vocabulary]:  # fmt: skip
-    """Return the classes that are left, what is left of each length (−1: the sequence is not),
-    the class that each code had (−1: none) when short sequences went, and the vocabulary.
+    >>> coded = Coded(np.array([0, 1, 1, 2], np.int32), np.array([0, 3, 4]))
+    >>> goals = torch.tensor([True, False, False, True])
+    >>> keys = pl.Series(["tea", "rum", "gin"])
+    >>> classes_of(coded, keys, beside=goals, min_length=2)[2].tolist()
+    [True, False, False]
     """
     check_whole("min_length", min_length, 1, MAX_LENGTH)
-    counts = torch.bincount(codes, minlength=len(keys))
+    counts = counted(coded.codes, len(keys), kept)
     vocabulary = Vocabulary.from_counts(
         keys, counts, min_count=min_count, max_size=max_size, unknown=unknown
     )
-    class_of = vocabulary.encode(keys, missing="mark")
-    values, kept = without_gaps(codes, lengths, class_of, min_length)
-    if not bool((kept >= 0).any()):
+    class_of = vocabulary.encode(keys, missing="mark").numpy()
+    lengths = kept_lengths(coded.codes, coded.offsets, class_of, kept)
+    stays = lengths >= min_length
+    if not stays.any():
         raise ValueError(f"min_length = {min_length:,} leaves no sequence")
-    if len(values) < len(codes):
-        counts = torch.bincount(values, minlength=len(vocabulary))
-        vocabulary, values = _counted_anew(vocabulary, counts, values)
-    return values, kept, class_of, vocabulary
+    lengths[~stays] = 0
+    values, times = _left(coded, class_of, kept, lengths)
+    if len(values) < counts.sum():
+        again = torch.bincount(values, minlength=len(vocabulary))
+        vocabulary, values = _counted_anew(vocabulary, again, values)
+    if beside is not None:
+        beside = beside[torch.from_numpy(_is_left(coded, class_of, kept, stays))]
+    names, offsets = coded.names, offsets_of(torch.from_numpy(lengths[stays]))
+    if names is not None and not stays.all():
+        names = names.filter(pl.Series(stays))
+    return Sequences.trusted(values, offsets, names, times), vocabulary, beside
+
+
+def _left(
+    coded: Coded, class_of: NDArray[np.int64], kept: NDArray[np.bool_] | None,
+    lengths: NDArray[np.int64],
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Return the classes that are left, and when each was chosen, in seconds."""
+    codes, offsets, _, times, per_second = coded
+    places = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=places[1:])
+    # Whole seconds are made float64 on the way; nanoseconds must be divided before.
+    time_type = np.float64 if times is None or per_second == 1.0 else times.dtype.type
+    values, left = kept_classes(codes, offsets, class_of, kept, places, times, time_type)
+    seconds = None if left is None else torch.from_numpy(seconds_of(left, per_second))
+    return torch.from_numpy(values), seconds
+
+
+def _is_left(
+    coded: Coded, class_of: NDArray[np.int64], kept: NDArray[np.bool_] | None,
+    stays: NDArray[np.bool_],
+) -> NDArray[np.bool_]:  # fmt: skip
+    left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))
+    return left if kept is None else left & kept
 
 
 def _counted_anew(
@@ -298,7 +334,7 @@ def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:
         left = sequences
     else:
         left, classes = sequences.kept(kept), classes[kept]
-    return Sequences(classes, left.offsets, left.names, left.times), kept
+    return Sequences.trusted(classes, left.offsets, left.names, left.times), kept
 
 
 def without_gaps(

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.data.columns import seconds_of
-from widemax.data.core import MAX_CORE, core_of
-from widemax.data.encoding import Encoder, classes_of
+from widemax.data.columns import as_array
+from widemax.data.core import MAX_CORE, left_in_core
+from widemax.data.encoding import Coded, Encoder, classes_of
 from widemax.data.inputs import files_of
 from widemax.data.logs import Columns, read_log
-from widemax.data.sequences import Sequences, offsets_of
+from widemax.data.sequences import Sequences
 from widemax.data.tables import TableKind
-from widemax.kernels.grouping import grouped, sort_within
-from widemax.kernels.slices import part_lengths
+from widemax.kernels.blocks import at_once
+from widemax.kernels.grouping import MAX_ROWS, grouped
 from widemax.keys import Key, show
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
@@ -78,8 +78,8 @@ def read_interactions(
 
     Shapes: see ``Interactions``.
 
-    Cost: the columns in memory, and counting sorts: O(T) if users' rows are in time order;
-    ``benchmarks/interactions.py`` measures it.
+    Cost: the columns in memory, and counting sorts in all of torch's threads: O(T) if users' rows
+    are in time order; ``benchmarks/interactions.py`` measures it.
 
     Reference: none.
 
@@ -107,32 +107,32 @@ def read_interactions(
     log = read_log(files_of(path), kind, wanted)
     users, items = log.users(), log.items()
     user_encoder, item_encoder = Encoder(users.dtype), Encoder(items.dtype)
-    user_codes, item_codes = user_encoder.encode(users), item_encoder.encode(items)
+    user_codes, item_codes = at_once(
+        lambda: user_encoder.encode(users).numpy(), lambda: item_encoder.encode(items).numpy()
+    )
     times, goals = log.times(), log.goals()
-    del users, items
-    numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])
-    order, offsets, unsorted = in_time_order(user_codes, len(user_encoder.keys), numbers)
+    numbers, per_second = (None, 1.0) if times is None else (as_array(times[0]), times[1])
+    # Items move with their times; whoever has more to move moves the numbers of the rows.
+    marks = item_codes if goals is None else _row_numbers(len(item_codes))
+    codes, numbers, offsets, unsorted = grouped(user_codes, len(user_encoder.keys), marks, numbers)
+    sorted_goals = None
+    if goals is not None:
+        sorted_goals = torch.from_numpy(goals.to_numpy()[codes])
+        codes = item_codes[codes]
     if unsorted:
         _LOGGER.warning(
             "%s: the rows of %s of %s users were not in time order; sorted by %s",
             path, f"{unsorted:,}", f"{len(offsets) - 1:,}", show(log.columns.time),
         )  # fmt: skip
-    raw = Sequences(
-        item_codes[order],
-        offsets,
-        user_encoder.keys,
-        None
-        if numbers is None
-        else torch.from_numpy(seconds_of(numbers[order.numpy()], per_second)),
-    )
-    sorted_goals = None if goals is None else torch.from_numpy(goals.to_numpy()[order.numpy()])
+    kept = None
     if core > 1:
-        kept = core_of(raw, core)
-        raw, sorted_goals = _left(raw, kept), _kept(sorted_goals, kept)
+        kept = left_in_core(codes, offsets, len(item_encoder.keys), core)
         min_count = max(min_count, 1)  # what is not in the core is no class
-    sequences, vocabulary, left = classes_of(
-        raw,
+    sequences, vocabulary, left_goals = classes_of(
+        Coded(codes, offsets, user_encoder.keys, numbers, per_second),
         item_encoder.keys,
+        kept=kept,
+        beside=sorted_goals,
         min_count=min_count,
         max_size=max_size,
         unknown=unknown,
@@ -142,7 +142,7 @@ def read_interactions(
         sequences=sequences,
         vocabulary=vocabulary,
         columns=log.columns,
-        goals=_kept(sorted_goals, left),
+        goals=left_goals,
     )
 
 
@@ -153,9 +153,9 @@ def in_time_order(
 
     Formula: rows of equal group and time, or without times, keep their order.
 
-    Shapes: groups int64 [T], each in 0 … num_groups − 1; times [T] → int64 [T], [num_groups + 1].
+    Shapes: groups [T], each in 0 … num_groups − 1; times [T] → int32 [T], int64 [num_groups + 1].
 
-    Cost: see ``grouped`` and ``sort_within``, the kernels.
+    Cost: see ``grouped``, the kernel.
 
     Reference: none.
 
@@ -164,19 +164,11 @@ def in_time_order(
     >>> in_time_order(torch.tensor([1, 0, 1]), 2, np.array([5, 2, 3]))[0].tolist()
     [1, 2, 0]
     """
-    order, offsets = grouped(groups.numpy(), num_groups)
-    unsorted = 0 if times is None else sort_within(order, offsets, times)
+    check_whole("num_groups", num_groups, 0, MAX_ROWS)
+    rows = _row_numbers(len(groups))
+    order, _, offsets, unsorted = grouped(groups.int().numpy(), num_groups, rows, times)
     return torch.from_numpy(order), torch.from_numpy(offsets), unsorted
 
 
-def _left(raw: Sequences, kept: Tensor) -> Sequences:
-    """Return what ``raw.kept`` does, without times and values taken one by one."""
-    chosen = kept.numpy()
-    lengths = part_lengths(chosen.view(np.uint8), raw.offsets.numpy(), 2)[1]
-    values = torch.from_numpy(raw.values.numpy()[chosen])
-    times = None if raw.times is None else torch.from_numpy(raw.times.numpy()[chosen])
-    return Sequences(values, offsets_of(torch.from_numpy(lengths)), raw.names, times)
-
-
-def _kept(goals: Tensor | None, chosen: Tensor | None) -> Tensor | None:
-    return goals if goals is None or chosen is None else goals[chosen]
+def _row_numbers(count: int) -> NDArray[np.int32]:
+    return np.arange(count, dtype=np.int32)

@@ -104,21 +104,26 @@ def split_by_parts(sequences: Sequences, parts: Tensor) -> LogSplit:
     ([0, 2], (0, 1))
     """
     _check_parts(sequences, parts)
-    lengths = torch.from_numpy(part_lengths(parts.numpy(), sequences.offsets.numpy(), TEST + 1))
+    lengths = part_lengths(parts.numpy(), sequences.offsets.numpy(), TEST + 1)
     # Marks never fall: each part of a sequence is one run of values.
-    starts = sequences.offsets[:-1]
-    before_test = lengths[TRAIN] + lengths[VALIDATION]
-    train = _runs(sequences, starts, lengths[TRAIN])
-    check_something_left(train)
+    return split_by_lengths(sequences, *map(torch.from_numpy, lengths))
+
+
+def split_by_lengths(
+    sequences: Sequences, train: Tensor, validation: Tensor, test: Tensor
+) -> LogSplit:
+    """Cut each sequence into its first ``train``, next ``validation`` and last ``test`` values."""
+    starts, before_test = sequences.offsets[:-1], train + validation
+    learned = _runs(sequences, starts, train)
+    check_something_left(learned)
     final = _runs(sequences, starts, before_test)
-    coming = _runs(sequences, starts + lengths[TRAIN], lengths[VALIDATION])
-    validation, skipped = _asked(train, coming)
-    coming = _runs(sequences, starts + before_test, lengths[TEST])
-    test, skipped_in_test = _asked(final, coming)
+    asked, skipped = _asked(learned, _runs(sequences, starts + train, validation))
+    coming = _runs(sequences, starts + before_test, test)
+    asked_in_test, skipped_in_test = _asked(final, coming)
     return LogSplit(
-        train=train,
-        validation=validation,
-        test=test,
+        train=learned,
+        validation=asked,
+        test=asked_in_test,
         final=final,
         skipped_users=(skipped, skipped_in_test),
     )
@@ -131,7 +136,7 @@ def _runs(sequences: Sequences, starts: Tensor, lengths: Tensor) -> Sequences:
     times = sequences.times
     if times is not None:
         times = torch.from_numpy(joined_slices(times.numpy(), *where))
-    return Sequences(values, offsets_of(lengths), sequences.names, times)
+    return Sequences.trusted(values, offsets_of(lengths), sequences.names, times)
 
 
 def _asked(known: Sequences, coming: Sequences) -> tuple[Holdout, int]:

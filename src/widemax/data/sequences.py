@@ -66,6 +66,24 @@ class Sequences:
             object.__setattr__(self, "times", _check_times(self.times, len(self.values)))
 
     @classmethod
+    def trusted(
+        cls,
+        values: Tensor,
+        offsets: Tensor,
+        names: pl.Series | None = None,
+        times: Tensor | None = None,
+    ) -> Sequences:
+        """Take what is known to be right: nothing is checked, which would read all of it again.
+
+        For parts of sequences that were checked, and for what a reader has made itself.
+        """
+        sequences = object.__new__(cls)
+        given = {"values": values, "offsets": offsets, "names": names, "times": times}
+        for name, value in given.items():
+            object.__setattr__(sequences, name, value)
+        return sequences
+
+    @classmethod
     def from_lists(cls, lists: Iterable[Sequence[int]], *, names: Keys | None = None) -> Sequences:
         """Take one list of class ids for each sequence."""
         parts = [torch.as_tensor(part, dtype=torch.long) for part in lists]
@@ -120,7 +138,7 @@ class Sequences:
             )
         before = offsets_of(chosen.long())
         times = None if self.times is None else self.times[chosen]
-        return Sequences(self.values[chosen], before[self.offsets], self.names, times)
+        return Sequences.trusted(self.values[chosen], before[self.offsets], self.names, times)
 
     def chosen(self, rows: Tensor) -> Sequences:
         """Return the sequences ``rows`` [B], in that order.
@@ -135,7 +153,7 @@ class Sequences:
         places = torch.arange(int(offsets[-1])) + moved
         names = None if self.names is None else self.names[rows.numpy()]
         times = None if self.times is None else self.times[places]
-        return Sequences(self.values[places], offsets, names, times)
+        return Sequences.trusted(self.values[places], offsets, names, times)
 
     def split(self, fraction: float) -> tuple[Sequences, Sequences]:
         """Return the first sequences, and the last ``fraction`` of them, rounded to whole ones."""
@@ -149,7 +167,7 @@ class Sequences:
         values = self.values[offsets[0] : offsets[-1]]
         names = None if self.names is None else self.names[start:stop]
         times = None if self.times is None else self.times[offsets[0] : offsets[-1]]
-        return Sequences(values, offsets - offsets[0], names, times)
+        return Sequences.trusted(values, offsets - offsets[0], names, times)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from widemax.data.sequences import Sequences
+from widemax.kernels.slices import pauses
 from widemax.validation import check_positive
 
 
@@ -20,7 +21,7 @@ def sessions_of(sequences: Sequences, *, gap: float) -> tuple[Sequences, Tensor]
     whatever stands beside them (``Source.goals``) stands beside the sessions too. An empty sequence
     has no session.
 
-    Cost: a few passes over the times; values and times are shared, not copied.
+    Cost: one pass over the times; values and times are shared, not copied.
 
     Reference: half an hour (``gap=1800``) is the custom of web logs since Catledge and Pitkow,
     "Characterizing Browsing Strategies in the World-Wide Web", 1995, who found 25.5 minutes.
@@ -37,17 +38,9 @@ def sessions_of(sequences: Sequences, *, gap: float) -> tuple[Sequences, Tensor]
     gap = check_positive("gap", gap)
     if sequences.times is None:
         raise ValueError("sequences must have times to be cut into sessions: times is None")
-    total = len(sequences.values)
-    first = sequences.offsets[:-1][sequences.lengths > 0]
-    pauses = sequences.times.diff()
-    pauses[first[1:] - 1] = 0.0  # between two users, not of one
-    if len(pauses) and float(pauses.min()) < 0:
-        place = int(pauses.argmin()) + 1
-        raise ValueError(f"times must not fall within a sequence, they do at value {place:,}")
-    begins = torch.zeros(total, dtype=torch.bool)
-    begins[1:] = pauses > gap
-    begins[first] = True
-    starts = begins.nonzero()[:, 0]
-    owners = torch.searchsorted(sequences.offsets, starts, right=True) - 1
-    offsets = torch.cat([starts, torch.tensor([total])])
-    return Sequences(sequences.values, offsets, times=sequences.times), owners
+    starts, owners, falls = pauses(sequences.times.numpy(), sequences.offsets.numpy(), gap)
+    if falls >= 0:
+        raise ValueError(f"times must not fall within a sequence, they do at value {falls:,}")
+    offsets = torch.cat([torch.from_numpy(starts), torch.tensor([len(sequences.values)])])
+    sessions = Sequences.trusted(sequences.values, offsets, times=sequences.times)
+    return sessions, torch.from_numpy(owners)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import torch
 
-from widemax.data.columns import seconds_of
-from widemax.data.encoding import Encoder, classes_of
+from widemax.data.columns import as_array
+from widemax.data.encoding import Coded, Encoder, classes_of
 from widemax.data.inputs import files_of
 from widemax.data.interactions import in_time_order
 from widemax.data.log_split import LogSplit, split_by_parts
 from widemax.data.logs import Columns, read_log
-from widemax.data.sequences import Sequences
 from widemax.data.source import KINDS, recognise
 from widemax.data.tables import TableKind
 from widemax.vocabulary import Vocabulary
@@ -72,17 +71,18 @@ def read_split(
     first_files = [0, len(given[0]), len(given[0]) + len(given[1])]
     starts = torch.tensor([log.starts[file] for file in first_files])
     parts = torch.searchsorted(starts, torch.arange(len(users)), right=True) - 1
-    numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])
+    numbers, per_second = (None, 1.0) if times is None else (as_array(times[0]), times[1])
     # Within a user first by part: a file says what comes after what, even against the times.
     order, offsets, _ = in_time_order(
         user_codes * _PARTS + parts, len(user_encoder.keys) * _PARTS, numbers
     )
-    seconds = (
-        None
-        if numbers is None
-        else torch.from_numpy(seconds_of(numbers[order.numpy()], per_second))
+    coded = Coded(
+        item_codes[order].numpy(),
+        offsets[::_PARTS].contiguous().numpy(),
+        user_encoder.keys,
+        None if numbers is None else numbers[order.numpy()],
+        per_second,
     )
-    raw = Sequences(item_codes[order], offsets[::_PARTS].contiguous(), user_encoder.keys, seconds)
-    sequences, vocabulary, _ = classes_of(raw, item_encoder.keys)
+    sequences, vocabulary, _ = classes_of(coded, item_encoder.keys)
     split = split_by_parts(sequences, parts[order].to(torch.uint8))
     return split.with_training_classes(vocabulary)

@@ -7,12 +7,10 @@ from torch import Tensor
 
 from widemax.data.holdout import Holdout
 from widemax.data.log_split import (
-    TEST,
-    TRAIN,
-    VALIDATION,
     LogSplit,
     check_something_left,
     distinct_targets,
+    split_by_lengths,
     split_by_parts,
 )
 from widemax.data.sequences import Sequences
@@ -39,11 +37,9 @@ def leave_one_out(sequences: Sequences) -> LogSplit:
     >>> split.test.users.tolist(), split.validation.users.tolist(), len(split.train)
     ([0, 2], [0], 3)
     """
-    ends, lengths = sequences.offsets[1:], sequences.lengths
-    parts = torch.full((len(sequences.values),), TRAIN, dtype=torch.uint8)
-    parts[ends[lengths > 1] - 1] = TEST
-    parts[ends[lengths > 2] - 2] = VALIDATION
-    return split_by_parts(sequences, parts)
+    lengths = sequences.lengths
+    test, validation = (lengths > 1).long(), (lengths > 2).long()
+    return split_by_lengths(sequences, lengths - validation - test, validation, test)
 
 
 def split_by_time(sequences: Sequences, *, validation: float = 0.1, test: float = 0.1) -> LogSplit:

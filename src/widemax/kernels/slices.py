@@ -8,7 +8,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.blocks import in_blocks
+
 Numbers = NDArray[np.int64]
+Codes = NDArray[Any]
+"""Whole numbers of any size."""
 
 _kernel = njit(cache=True, nogil=True)
 
@@ -37,7 +41,6 @@ def part_lengths(parts: NDArray[np.uint8], offsets: Numbers, num_parts: int) -> 
     return lengths
 
 
-@_kernel
 def joined_slices(values: NDArray[Any], starts: Numbers, lengths: Numbers) -> NDArray[Any]:
     """Return slices of ``values`` end to end.
 
@@ -54,10 +57,187 @@ def joined_slices(values: NDArray[Any], starts: Numbers, lengths: Numbers) -> ND
     >>> joined_slices(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
     [5, 6, 8]
     """
-    joined = np.empty(lengths.sum(), values.dtype)
-    end = 0
-    for row in range(len(starts)):
-        for place in range(starts[row], starts[row] + lengths[row]):
-            joined[end] = values[place]
-            end += 1
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    joined = np.empty(offsets[-1], values.dtype)
+    in_blocks(
+        lambda start, stop: _join(start, stop, values, starts, offsets, joined),
+        len(joined),
+        offsets,
+    )
     return joined
+
+
+@_kernel
+def _join(
+    start: int, stop: int, values: NDArray[Any], starts: Numbers, offsets: Numbers,
+    joined: NDArray[Any],
+) -> None:  # fmt: skip
+    for row in range(start, stop):
+        moved = starts[row] - offsets[row]
+        for place in range(offsets[row], offsets[row + 1]):
+            joined[place] = values[place + moved]
+
+
+def kept_lengths(
+    codes: Codes, offsets: Numbers, class_of: Numbers, kept: NDArray[np.bool_] | None
+) -> Numbers:
+    """Return how many codes of each sequence are kept and have a class.
+
+    Formula: lengths[i] = the number of places p of sequence i with kept[p] and
+    class_of[codes[p]] ≥ 0.
+
+    Shapes: codes [T], offsets [N + 1], class_of [V], kept [T], None if all are → [N].
+
+    Cost: O(T).
+
+    Reference: none.
+
+    Use when: deciding which sequences stay, before ``kept_classes``. Avoid when: all codes do.
+
+    >>> codes, offsets = np.array([0, 1, 1, 2]), np.array([0, 3, 4])
+    >>> kept_lengths(codes, offsets, np.array([-1, 0, 1]), None).tolist()
+    [2, 1]
+    """
+    lengths = np.empty(len(offsets) - 1, np.int64)
+    marks = np.empty(0, np.bool_) if kept is None else kept
+    in_blocks(
+        lambda start, stop: _lengths(start, stop, codes, offsets, class_of, marks, lengths),
+        len(codes),
+        offsets,
+    )
+    return lengths
+
+
+@_kernel
+def _lengths(
+    start: int, stop: int, codes: Codes, offsets: Numbers, class_of: Numbers,
+    kept: NDArray[np.bool_], lengths: Numbers,
+) -> None:  # fmt: skip
+    for row in range(start, stop):
+        length = 0
+        for place in range(offsets[row], offsets[row + 1]):
+            stays = len(kept) == 0 or kept[place]
+            length += stays and class_of[codes[place]] >= 0
+        lengths[row] = length
+
+
+def kept_classes(
+    codes: Codes,
+    offsets: Numbers,
+    class_of: Numbers,
+    kept: NDArray[np.bool_] | None,
+    places: Numbers,
+    times: NDArray[Any] | None,
+    time_type: type[np.generic],
+) -> tuple[Numbers, NDArray[Any] | None]:
+    """Return the classes of the codes that are kept and have one, and their times.
+
+    Formula: those that ``kept_lengths`` counts, of the sequences that stay, end to end.
+
+    Shapes: as there; places [N + 1], where what is left of each sequence starts in the result: one
+    that stays is as long as ``kept_lengths`` says, one that does not has length 0; times [T] →
+    classes [T'], times [T'] of ``time_type``.
+
+    Cost: O(T), one pass for both.
+
+    Reference: none.
+
+    Use when: keys were numbered before it was known which of them are classes. Avoid when: there
+    is nothing beside the codes (``keep_classes``).
+
+    >>> codes, offsets, class_of = np.array([0, 1, 1, 2]), np.array([0, 3, 4]), np.array([-1, 0, 1])
+    >>> times = np.array([5, 6, 7, 8])
+    >>> values, left = kept_classes(
+    ...     codes, offsets, class_of, None, np.array([0, 2, 2]), times, np.float64
+    ... )
+    >>> values.tolist(), left.tolist()
+    ([0, 0], [6.0, 7.0])
+    """
+    values = np.empty(places[-1], np.int64)
+    marks = np.empty(0, np.bool_) if kept is None else kept
+    left = np.empty(0 if times is None else places[-1], time_type)
+    given = left if times is None else times
+
+    def keep(start: int, stop: int) -> None:
+        _keep(start, stop, codes, offsets, class_of, marks, places, given, values, left)
+
+    in_blocks(keep, len(codes), offsets)
+    return values, None if times is None else left
+
+
+@_kernel
+def _keep(
+    start: int, stop: int, codes: Codes, offsets: Numbers, class_of: Numbers,
+    kept: NDArray[np.bool_], places: Numbers, times: NDArray[Any],
+    values: Numbers, left: NDArray[Any],
+) -> None:  # fmt: skip
+    timed = len(times) > 0
+    for row in range(start, stop):
+        written, end = places[row], places[row + 1]
+        if written == end:
+            continue
+        for place in range(offsets[row], offsets[row + 1]):
+            if len(kept) > 0 and not kept[place]:
+                continue
+            found = class_of[codes[place]]
+            if found >= 0:
+                values[written] = found
+                if timed:
+                    left[written] = times[place]
+                written += 1
+
+
+def pauses(
+    times: NDArray[np.float64], offsets: Numbers, gap: float
+) -> tuple[Numbers, Numbers, int]:
+    """Return where sessions start, whose each is, and the first place where a time falls, or −1.
+
+    Formula: a session starts with a sequence, and at each p with times[p] − times[p − 1] > gap.
+
+    Shapes: times [T], offsets [N + 1] → starts [S], owners [S] in 0 … N − 1.
+
+    Cost: O(T), one pass.
+
+    Reference: none.
+
+    Use when: sequences are to be cut into sessions. Avoid when: they have no times.
+
+    >>> starts, owners, falls = pauses(np.array([0.0, 60, 9000, 5]), np.array([0, 3, 4]), 1800.0)
+    >>> starts.tolist(), owners.tolist(), falls
+    ([0, 2, 3], [0, 0, 1], -1)
+    """
+    # Room for a session at each place; of what is not written, no memory is taken.
+    starts, owners = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
+
+    def cut(start: int, stop: int) -> tuple[slice, int]:
+        first = int(offsets[start])
+        found, falls = _cut(start, stop, times, offsets, gap, starts[first:], owners[first:])
+        return slice(first, first + found), falls
+
+    blocks = in_blocks(cut, len(times), offsets)
+    falls = [fall for _, fall in blocks if fall >= 0]
+    found = [place for place, _ in blocks]
+    return (
+        np.concatenate([starts[place] for place in found]),
+        np.concatenate([owners[place] for place in found]),
+        min(falls, default=-1),
+    )
+
+
+@_kernel
+def _cut(
+    start: int, stop: int, times: NDArray[np.float64], offsets: Numbers, gap: float,
+    starts: Numbers, owners: Numbers,
+) -> tuple[int, int]:  # fmt: skip
+    found, falls = 0, -1
+    for row in range(start, stop):
+        for place in range(offsets[row], offsets[row + 1]):
+            pause = gap if place == offsets[row] else times[place] - times[place - 1]
+            if pause < 0 and falls < 0:
+                falls = place
+            if pause > gap or place == offsets[row]:
+                starts[found] = place
+                owners[found] = row
+                found += 1
+    return found, falls
