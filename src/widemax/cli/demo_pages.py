@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +121,9 @@ def show_next(console: Console, run: Path, commands: Iterable[str], seconds: flo
     say(console, f"Took {seconds:.0f} s. The run is in {run}. Next, type:")
     for command in commands:
         say(console, f"  {command}")
+    if shutil.which("widemax") is None:
+        activate = Path(sys.prefix) / "bin" / "activate"
+        say(console, f"(first, in this shell: source {shlex.quote(str(activate))})")
 
 
 def _titles(shop: SimulatedShop) -> Mapping[str, str]:
