@@ -198,7 +198,7 @@ LAYERS = {
         ),
         outputs=path_length,
         within=0.12,
-        note="by the class vectors of a sampled softmax, trained for one epoch; "
+        note="by the class vectors of a sampled softmax, of one epoch, counted by mass; "
         "starts at the frequencies",
     ),
     "nce": Layer(

@@ -50,7 +50,7 @@ def read_features(
     """
     frame, types = read_feature_frame(path)
     own = as_keys(keys)
-    key_column = key_column or _key_column(path, frame, own)
+    key_column = key_column or key_column_of(path, frame, own)
     try:
         if schema is not None:
             return FeatureTable.encode(schema, frame, own, key_column=key_column)
@@ -103,7 +103,7 @@ def _atomic_types(path: Path) -> dict[str, AtomicType]:
     return {name: cast("AtomicType", kind) for name, kind in named if kind in known}
 
 
-def _key_column(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str:
+def key_column_of(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str:
     """Return the column that holds most keys, of those whose values all differ."""
     wanted = keys.cast(pl.String).implode()
     found = {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from widemax.scoring.rows import gather_rows
+from widemax.validation import ABSENT
 
 
 def context_vectors(
@@ -33,3 +35,12 @@ def context_vectors(
     rows = gather_rows(table, context[known], sparse=sparse).to(absent_vector.dtype)
     absent = absent_vector.expand(*context.shape, -1)
     return absent.masked_scatter(known[..., None], rows)
+
+
+def moved_left(context: Tensor, lengths: Tensor) -> Tensor:
+    """Return contexts with their padding on the right, no wider than the longest."""
+    longest = int(lengths.max()) if len(lengths) else 0
+    steps = torch.arange(longest, device=context.device)
+    places = steps + (context.shape[1] - lengths)[:, None]
+    moved = context.gather(1, places.clamp(max=max(context.shape[1] - 1, 0)))
+    return torch.where(steps < lengths[:, None], moved, ABSENT)

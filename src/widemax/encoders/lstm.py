@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders.lookup import context_vectors
+from widemax.encoders.lookup import context_vectors, moved_left
 from widemax.validation import (
-    ABSENT,
     check_fraction,
     check_ids,
     check_num_classes,
@@ -85,7 +84,7 @@ class LSTMEncoder(nn.Module):
         known = context >= 0
         _check_one_run("context", known[:, 1:] | ~known[:, :-1], "left")
         lengths = known.sum(-1)
-        states = self._states(_moved_left(context, lengths))
+        states = self._states(moved_left(context, lengths))
         if not states.shape[1]:
             return states.new_zeros(len(context), self.hidden_size)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.hidden_size)
@@ -126,15 +125,6 @@ class LSTMEncoder(nn.Module):
             f"num_classes={self.num_classes}, dimension={self.dimension}, "
             f"hidden_size={self.hidden_size}, sparse={self.sparse}"
         )
-
-
-def _moved_left(context: Tensor, lengths: Tensor) -> Tensor:
-    """Return contexts with their padding on the right, no wider than the longest."""
-    longest = int(lengths.max()) if len(lengths) else 0
-    steps = torch.arange(longest, device=context.device)
-    places = steps + (context.shape[1] - lengths)[:, None]
-    moved = context.gather(1, places.clamp(max=max(context.shape[1] - 1, 0)))
-    return torch.where(steps < lengths[:, None], moved, ABSENT)
 
 
 def _check_one_run(name: str, in_order: Tensor, side: str) -> None:

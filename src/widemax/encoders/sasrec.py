@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from widemax.encoders.lookup import moved_left
 from widemax.scoring.rows import gather_rows
 from widemax.validation import (
-    ABSENT,
     check_fraction,
     check_ids,
     check_num_classes,
@@ -101,7 +101,7 @@ class SASRecEncoder(nn.Module):
         known = context >= 0
         _check_one_run("context", known[:, 1:] | ~known[:, :-1], "left")
         lengths = known.sum(-1)
-        moved = _moved_left(context, lengths)
+        moved = moved_left(context, lengths)
         read = lengths > 0
         states = self._packed_states(moved, moved >= 0)
         hidden = states.new_zeros(len(context), self.dimension)
@@ -212,15 +212,6 @@ def _groups(lengths: Tensor) -> _Groups:
 def _padded(rows: Tensor, known: Tensor) -> Tensor:
     """Return rows [N, D] at the places that are known, [B, L, D]; 0 at all others."""
     return rows.new_zeros(*known.shape, rows.shape[1]).masked_scatter(known[..., None], rows)
-
-
-def _moved_left(context: Tensor, lengths: Tensor) -> Tensor:
-    """Return contexts with their padding on the right, no wider than the longest."""
-    longest = int(lengths.max()) if len(lengths) else 0
-    steps = torch.arange(longest, device=context.device)
-    places = steps + (context.shape[1] - lengths)[:, None]
-    moved = context.gather(1, places.clamp(max=max(context.shape[1] - 1, 0)))
-    return torch.where(steps < lengths[:, None], moved, ABSENT)
 
 
 def _check_one_run(name: str, in_order: Tensor, side: str) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import torch
 
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
-from widemax.data.feature_reading import read_feature_frame
+from widemax.data.feature_reading import key_column_of, read_feature_frame
 from widemax.files import atomic_write, read_text
 from widemax.keys import as_keys
 from widemax.runs.config import Config
@@ -67,14 +67,8 @@ def _file(path: str | Path, given: str, suffix: str) -> Path | None:
 
 def _with_new_items(vocabulary: Vocabulary, path: Path) -> Vocabulary:
     """Return the classes of a log, and after them the items that only the file of features has."""
-    table = read_features(path, vocabulary.keys)
     frame, _ = read_feature_frame(path)
-    column = next(
-        name
-        for name in frame.columns
-        if name not in table.schema.names
-        and frame[name].cast(pl.String).is_in(vocabulary.keys.cast(pl.String).implode()).any()
-    )
+    column = key_column_of(path, frame, vocabulary.keys)
     keys = as_keys(frame[column].drop_nulls().unique(maintain_order=True))
     if keys.dtype != vocabulary.keys.dtype:
         keys = keys.cast(vocabulary.keys.dtype, strict=False).drop_nulls()
