@@ -8,14 +8,12 @@ alone, forward and backward on the states of one batch, in turn with the full he
     python experiments/beauty.py [--rows sampled_3000,full] [--resume] [--json FILE] [--check]
 
 Each row is stored in results/beauty.rows.json as soon as it is done, and the table in
-results/beauty.md; with --resume rows of the same configuration are not trained again. The data are
-read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
+results/beauty.table.md; with --resume rows of the same configuration are not trained again. The
+data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -29,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from _beauty import DATA, MAX_HISTORY, Beauty, judge, load_beauty, some_users, train
 from _harness import Report, command_line, interleaved
+from _stored import StoredRows, some_of
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import FullHead, Head, SampledHead
 from widemax.models import Model
@@ -41,7 +40,7 @@ from widemax.scoring import TableScorer
 from widemax.training.steps import GradientSteps
 
 RESULTS = Path(__file__).resolve().parent / "results"
-STORED, TABLE = RESULTS / "beauty.rows.json", RESULTS / "beauty.md"
+STORED, TABLE = StoredRows(RESULTS / "beauty.rows.json"), RESULTS / "beauty.table.md"
 MOST_SECONDS = 7200.0
 WATCHED_USERS = 10_000
 TIMED = 15
@@ -212,30 +211,15 @@ def configuration(setting: Setting, loss: Loss) -> dict[str, Any]:
     return {**asdict(setting), "title": loss.title, "epochs": loss.epochs}
 
 
-def read_stored() -> dict[str, dict[str, Any]]:
-    stored: dict[str, dict[str, Any]] = json.loads(STORED.read_text()) if STORED.exists() else {}
-    return stored
-
-
 def stored_rows(setting: Setting) -> dict[str, Row]:
     """The stored rows that were made with this configuration, in the order of the losses."""
-    stored = read_stored()
-    return {
-        name: Row(**stored[name]["row"])
-        for name, loss in LOSSES.items()
-        if name in stored and stored[name]["configuration"] == configuration(setting, loss)
-    }
+    made_with = {name: configuration(setting, loss) for name, loss in LOSSES.items()}
+    return {name: Row(**row) for name, row in STORED.fitting(made_with).items()}
 
 
 def store(setting: Setting, name: str, row: Row, floors: dict[str, Row]) -> None:
     """Add a row to those of the file, and write the table anew."""
-    stored = read_stored()
-    made_with = configuration(setting, LOSSES[name])
-    stored[name] = {"configuration": made_with, "row": asdict(row)}
-    RESULTS.mkdir(exist_ok=True)
-    temporary = STORED.with_suffix(".tmp")
-    temporary.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
-    temporary.replace(STORED)
+    STORED.add(name, configuration(setting, LOSSES[name]), asdict(row))
     TABLE.write_text(markdown(setting, stored_rows(setting), floors))
 
 
@@ -288,17 +272,11 @@ def add_bars(report: Report, rows: dict[str, Row]) -> None:
         report.add(f"{loss.title}: seconds", row.train_seconds, MOST_SECONDS, "at most")
 
 
-def names_of(text: str) -> list[str]:
-    """The losses of a list like sampled_512,full, in the order in which they are trained."""
-    unknown = sorted(set(text.split(",")) - set(LOSSES))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}; there are {', '.join(LOSSES)}")
-    return [name for name in LOSSES if name in text.split(",")]
-
-
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=names_of, default=list(LOSSES), help="like sampled_512,full")
+    parser.add_argument(
+        "--rows", type=some_of(LOSSES), default=list(LOSSES), help="like sampled_512,full"
+    )
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     options = parser.parse_args()
     data = load_beauty()

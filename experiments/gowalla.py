@@ -9,16 +9,15 @@ without those that the user had, to be compared with his test places.
     python experiments/gowalla.py --valid [--rows dot] [--with learning_rate=0.01 …]
 
 Each row is stored in results/gowalla.rows.json as soon as it is done, and the table in
-results/gowalla.md; with --resume rows of the same configuration are not trained again. With --valid
-models are fitted on train and judged on valid as they learn, which is what their settings were
-chosen by, and what other settings can be tried with: nothing is stored, and the test is not looked
-at. The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
+results/gowalla.table.md; with --resume rows of the same configuration are not trained again. With
+--valid models are fitted on train and judged on valid as they learn, which is what their settings
+were chosen by, and what other settings can be tried with: nothing is stored, and the test is not
+looked at. The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the
+checkout.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 from dataclasses import asdict, dataclass, replace
@@ -32,10 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from _gowalla import DATA, K, Stage, judge, load_gowalla, some_users
 from _gowalla_rows import ABLATION, DIMENSION, ROWS, Row
 from _harness import Report, command_line
+from _stored import StoredRows, some_of
 from widemax.models import Model
 
 RESULTS = Path(__file__).resolve().parent / "results"
-STORED, TABLE = RESULTS / "gowalla.rows.json", RESULTS / "gowalla.md"
+STORED, TABLE = StoredRows(RESULTS / "gowalla.rows.json"), RESULTS / "gowalla.table.md"
 WATCHED_USERS, WATCH_EVERY = 10_000, 5
 
 
@@ -106,30 +106,15 @@ def configuration(row: Row) -> dict[str, Any]:
     return {"model": type(row.setting).__name__, "dimension": DIMENSION, **asdict(row.setting)}
 
 
-def read_stored() -> dict[str, dict[str, Any]]:
-    stored: dict[str, dict[str, Any]] = json.loads(STORED.read_text()) if STORED.exists() else {}
-    return stored
-
-
 def stored_figures() -> dict[str, Figures]:
     """The stored figures that were made with the settings of today, in the order of the rows."""
-    stored = read_stored()
-    return {
-        name: Figures(**stored[name]["figures"])
-        for name, row in ROWS.items()
-        if name in stored and stored[name]["configuration"] == configuration(row)
-    }
+    made_with = {name: configuration(row) for name, row in ROWS.items()}
+    return {name: Figures(**row) for name, row in STORED.fitting(made_with).items()}
 
 
 def store(name: str, figures: Figures) -> None:
-    """Add a row to those of the file as it is now, and write the table anew."""
-    stored = read_stored()
-    made_with = configuration(ROWS[name])
-    stored[name] = {"configuration": made_with, "figures": asdict(figures)}
-    RESULTS.mkdir(exist_ok=True)
-    temporary = STORED.with_suffix(".tmp")
-    temporary.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
-    temporary.replace(STORED)
+    """Add a row to those of the file, and write the table anew."""
+    STORED.add(name, configuration(ROWS[name]), asdict(figures))
     TABLE.write_text(markdown(stored_figures()))
 
 
@@ -185,14 +170,6 @@ def add_bars(report: Report, done: dict[str, Figures]) -> None:
         report.add("in-batch: Recall with log Q to none", with_log_q / without, 1.0)
 
 
-def names_of(text: str) -> list[str]:
-    """The rows of a list like dot,item2vec, in the order in which they are trained."""
-    unknown = sorted(set(text.split(",")) - set(ROWS))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}; there are {', '.join(ROWS)}")
-    return [name for name in ROWS if name in text.split(",")]
-
-
 def changed(row: Row, changes: list[str]) -> Row:
     """The row with other settings, like learning_rate=0.01."""
     values: dict[str, Any] = {}
@@ -207,7 +184,7 @@ def changed(row: Row, changes: list[str]) -> Row:
 
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=names_of, default=list(ROWS), help="like dot,item2vec")
+    parser.add_argument("--rows", type=some_of(ROWS), default=list(ROWS), help="like dot,item2vec")
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     parser.add_argument("--valid", action="store_true", help="judge on valid, store nothing")
     parser.add_argument(

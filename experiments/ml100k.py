@@ -21,8 +21,6 @@ WIDEMAX_DATA, by default ../shared/data beside the checkout.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import sys
@@ -37,10 +35,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from _harness import Report, command_line
 from _ml100k import KS, LOG, Figures, by_chance, judge, load_films, train, with_new_films
+from _stored import StoredRows, some_of
 from widemax.runs.config import Config
 
 RESULTS = Path(__file__).resolve().parent / "results"
-STORED, TABLE = RESULTS / "ml100k.rows.json", RESULTS / "ml100k.table.md"
+STORED, TABLE = StoredRows(RESULTS / "ml100k.rows.json"), RESULTS / "ml100k.table.md"
 SEEDS = (0, 1, 2)
 TUNING_SEED = 100
 """Of the new films that settings are chosen by: none of those the table is made with."""
@@ -165,44 +164,33 @@ Done = dict[str, list[Outcome]]
 """By the name of the row, an outcome for each seed that is there."""
 
 
-def read_stored() -> dict[str, dict[str, Any]]:
-    stored: dict[str, dict[str, Any]] = json.loads(STORED.read_text()) if STORED.exists() else {}
-    return stored
-
-
 def stored_key(name: str, seed: int) -> str:
     return f"{name}, seed {seed}"
 
 
 def stored_outcomes(names: Sequence[str] = tuple(ROWS)) -> Done:
     """The stored outcomes that were made with the settings of today, in the order of the rows."""
-    stored, done = read_stored(), {}
-    for name in names:
-        found = [(seed, stored.get(stored_key(name, seed))) for seed in ROWS[name].seeds]
-        fitting = [
-            Outcome(**each["outcome"])
-            for seed, each in found
-            if each is not None and each["configuration"] == configuration(ROWS[name], seed)
-        ]
-        if fitting:
-            done[name] = fitting
-    return done
+    made_with = {
+        stored_key(name, seed): configuration(ROWS[name], seed)
+        for name in names
+        for seed in ROWS[name].seeds
+    }
+    fitting = STORED.fitting(made_with)
+    keys = {name: [stored_key(name, seed) for seed in ROWS[name].seeds] for name in names}
+    done = {
+        name: [Outcome(**fitting[key]) for key in own if key in fitting]
+        for name, own in keys.items()
+    }
+    return {name: outcomes for name, outcomes in done.items() if outcomes}
 
 
 def is_stored(name: str, seed: int) -> bool:
-    stored = read_stored().get(stored_key(name, seed))
-    return stored is not None and stored["configuration"] == configuration(ROWS[name], seed)
+    return bool(STORED.fitting({stored_key(name, seed): configuration(ROWS[name], seed)}))
 
 
 def store(name: str, seed: int, outcome: Outcome) -> None:
-    """Add an outcome to those of the file as it is now, and write the table anew."""
-    stored = read_stored()
-    made_with = configuration(ROWS[name], seed)
-    stored[stored_key(name, seed)] = {"configuration": made_with, "outcome": asdict(outcome)}
-    RESULTS.mkdir(exist_ok=True)
-    temporary = STORED.with_suffix(".tmp")
-    temporary.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
-    temporary.replace(STORED)
+    """Add an outcome to those of the file, and write the table anew."""
+    STORED.add(stored_key(name, seed), configuration(ROWS[name], seed), asdict(outcome))
     TABLE.write_text(markdown(stored_outcomes()))
 
 
@@ -321,17 +309,9 @@ def add_bars(report: Report, done: Done) -> None:
             report.add(f"{expected}: {figure}", difference(done, one, other, figure))
 
 
-def names_of(text: str) -> list[str]:
-    """The rows of a list like mind_1,mind_4, in the order in which they are trained."""
-    unknown = sorted(set(text.split(",")) - set(ROWS))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}; there are {', '.join(ROWS)}")
-    return [name for name in ROWS if name in text.split(",")]
-
-
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=names_of, default=list(ROWS), help="like mind_1,mind_4")
+    parser.add_argument("--rows", type=some_of(ROWS), default=list(ROWS), help="like mind_1,mind_4")
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     parser.add_argument("--valid", action="store_true", help="judge on valid, store nothing")
     options = parser.parse_args()

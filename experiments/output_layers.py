@@ -14,8 +14,6 @@ The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import sys
@@ -34,12 +32,13 @@ from _harness import Report, command_line
 from _heads import Task
 from _language import Corpus, examples_of, load_ptb, perplexity, train
 from _layers import LAYERS, DrawCounter, Layer
+from _stored import StoredRows, some_of
 from widemax.encoders import NNLMEncoder
 from widemax.models import NNLM
 from widemax.training.steps import GradientSteps
 
 RESULTS = Path(__file__).resolve().parent / "results"
-STORED, TABLE = RESULTS / "output_layers.rows.json", RESULTS / "output_layers.table.md"
+STORED, TABLE = StoredRows(RESULTS / "output_layers.rows.json"), RESULTS / "output_layers.table.md"
 MOST_PERPLEXITY = 140.2
 # Valid perplexity after each epoch is exact, on each n-th word: it only chooses the epoch.
 VALID_EVERY = 4
@@ -207,30 +206,15 @@ def configuration(setting: Setting, layer: Layer) -> dict[str, Any]:
     return {**asdict(setting), **own, "title": layer.title, "note": layer.note}
 
 
-def read_stored() -> dict[str, dict[str, Any]]:
-    stored: dict[str, dict[str, Any]] = json.loads(STORED.read_text()) if STORED.exists() else {}
-    return stored
-
-
 def stored_rows(setting: Setting) -> dict[str, Row]:
     """The stored rows that were made with this configuration, in the order of the layers."""
-    stored = read_stored()
-    return {
-        name: Row(**stored[name]["row"])
-        for name, layer in LAYERS.items()
-        if name in stored and stored[name]["configuration"] == configuration(setting, layer)
-    }
+    made_with = {name: configuration(setting, layer) for name, layer in LAYERS.items()}
+    return {name: Row(**row) for name, row in STORED.fitting(made_with).items()}
 
 
 def store(setting: Setting, name: str, row: Row) -> None:
-    """Add a row to those of the file as it is now, so that two runs may share it."""
-    stored = read_stored()
-    made_with = configuration(setting, LAYERS[name])
-    stored[name] = {"configuration": made_with, "row": asdict(row)}
-    RESULTS.mkdir(exist_ok=True)
-    temporary = STORED.with_suffix(".tmp")
-    temporary.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
-    temporary.replace(STORED)
+    """Add a row to those of the file, and write the table anew."""
+    STORED.add(name, configuration(setting, LAYERS[name]), asdict(row))
     TABLE.write_text(markdown(setting, stored_rows(setting)))
 
 
@@ -274,17 +258,11 @@ def add_bars(report: Report, rows: dict[str, Row]) -> None:
         report.add(f"{layer.title}: outputs a token", row.outputs)
 
 
-def names_of(text: str) -> list[str]:
-    """The layers of a list like full,adaptive, in the order in which they are trained."""
-    unknown = sorted(set(text.split(",")) - set(LAYERS))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no row {unknown[0]!r}; there are {', '.join(LAYERS)}")
-    return [name for name in LAYERS if name in text.split(",")]
-
-
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=names_of, default=list(LAYERS), help="like full,adaptive")
+    parser.add_argument(
+        "--rows", type=some_of(LAYERS), default=list(LAYERS), help="like full,adaptive"
+    )
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     options = parser.parse_args()
     corpus = load_ptb()
