@@ -187,6 +187,18 @@ def stream_log_probs(
     return target_log_probs(model.head, model.encode, windows)
 
 
+@torch.no_grad()
+def mean_states(model: Model, stream: Tensor, num_classes: int) -> Tensor:
+    """The mean hidden state before each class in a stream, float64 [V, D]; 0 if it is not there."""
+    model.eval()
+    examples = examples_of(model, stream)
+    sums = torch.zeros(num_classes, int(model.encoder.output_dimension), dtype=torch.float64)
+    for rows in torch.arange(len(stream)).split(8192):
+        batch = examples.batch(rows)
+        sums.index_add_(0, batch.targets, model.encode(batch.context).double())
+    return sums / torch.bincount(stream, minlength=num_classes).clamp(min=1)[:, None]
+
+
 def examples_of(
     model: Model, stream: Tensor, context_size: int | None = None, positions: Tensor | None = None
 ) -> Windows:

@@ -48,6 +48,9 @@ from widemax.objectives import corrected_log_q, sampled_softmax
 from widemax.sampling import PartitionSampler
 from widemax.training.steps import Examples
 
+TREE_EPOCHS = 3
+"""Of the sampled softmax whose states a tree is clustered by."""
+
 
 def _target_mean(task: Task, of_class: Tensor) -> float:
     """The mean over the training tokens of something that each class has, [V]."""
@@ -123,6 +126,8 @@ class Layer:
     """A rate of its own, chosen on the valid part; None: that of all."""
     epochs: int | None = None
     """Epochs of its own; None: those of all."""
+    weight_decay: float = 0.0
+    """Of the layer's own matrices, chosen on the valid part."""
     examples: Callable[[Task, Head], Examples] | None = None
     """Batches of its own, each one row."""
     counts_draws: bool = False
@@ -198,8 +203,8 @@ LAYERS = {
         ),
         outputs=path_length,
         within=0.12,
-        note="by the class vectors of a sampled softmax, of one epoch, counted by mass; "
-        "starts at the frequencies",
+        note=f"by the mean states of a sampled softmax, of {TREE_EPOCHS} epochs; starts at the "
+        "frequencies",
     ),
     "nce": Layer(
         title=f"NCE, {FEW_SAMPLES} samples",

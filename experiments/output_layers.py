@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from _harness import Report, command_line
 from _heads import Task
-from _language import Corpus, examples_of, load_ptb, perplexity, train
-from _layers import LAYERS, DrawCounter, Layer
+from _language import Corpus, examples_of, load_ptb, mean_states, perplexity, train
+from _layers import LAYERS, TREE_EPOCHS, DrawCounter, Layer
 from _stored import StoredRows, some_of
 from widemax.encoders import NNLMEncoder
 from widemax.models import NNLM
@@ -80,7 +80,7 @@ def task_of(setting: Setting, corpus: Corpus) -> Task:
         setting.hidden_size,
         setting.batch_size,
         setting.context_size,
-        class_vectors=partial(pretrained_vectors, setting, corpus),
+        class_vectors=partial(pretrained_states, setting, corpus),
     )
 
 
@@ -97,19 +97,27 @@ def build(setting: Setting, layer: Layer, task: Task) -> NNLM:
     return NNLM(encoder, layer.make(task))
 
 
-def optimizer_of(model: NNLM) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), fused=True)
+def optimizer_of(model: NNLM, weight_decay: float = 0.0) -> torch.optim.Optimizer:
+    """Adam; ``weight_decay`` is of the head's matrices."""
+    decaying = [each for each in model.head.parameters() if each.dim() > 1] if weight_decay else []
+    own = {id(each) for each in decaying}
+    others = [each for each in model.parameters() if id(each) not in own]
+    groups = [
+        {"params": others, "weight_decay": 0.0},
+        {"params": decaying, "weight_decay": weight_decay},
+    ]
+    return torch.optim.AdamW([group for group in groups if group["params"]], fused=True)
 
 
-def pretrained_vectors(setting: Setting, corpus: Corpus) -> Tensor:
-    """Class vectors of a sampled softmax, trained for one epoch, to cluster a tree by."""
+def pretrained_states(setting: Setting, corpus: Corpus) -> Tensor:
+    """The mean state before each word in a sampled softmax, to cluster a tree by."""
     model = build(setting, LAYERS["sampled"], task_of(setting, corpus))
     train(
         model,
         corpus.train,
         corpus.valid,
         optimizer_of(model),
-        epochs=1,
+        epochs=TREE_EPOCHS,
         batch_size=setting.batch_size,
         learning_rate=setting.learning_rate,
         schedule="linear",
@@ -118,7 +126,7 @@ def pretrained_vectors(setting: Setting, corpus: Corpus) -> Tensor:
         valid_every=VALID_EVERY,
         progress=lambda line: print(f"  for the tree: {line}", flush=True),
     )
-    return model.head.scorer.weight.detach()
+    return mean_states(model, corpus.train, corpus.num_classes)
 
 
 def measure(setting: Setting, layer: Layer, corpus: Corpus) -> Row:
@@ -132,7 +140,7 @@ def measure(setting: Setting, layer: Layer, corpus: Corpus) -> Row:
         model,
         corpus.train,
         corpus.valid,
-        optimizer_of(model),
+        optimizer_of(model, layer.weight_decay),
         epochs=layer.epochs or setting.epochs,
         batch_size=1 if layer.examples else setting.batch_size,
         learning_rate=layer.learning_rate or setting.learning_rate,
@@ -190,7 +198,7 @@ def _stepping(setting: Setting, layer: Layer, task: Task, model: NNLM) -> Gradie
     own = layer.examples(task, model.head) if layer.examples else None
     return GradientSteps(
         model,
-        optimizer_of(model),
+        optimizer_of(model, layer.weight_decay),
         own or examples_of(model, task.corpus.train),
         batch_size=1 if own else setting.batch_size,
         seed=setting.seed + 1,
@@ -203,6 +211,7 @@ def configuration(setting: Setting, layer: Layer) -> dict[str, Any]:
         "learning_rate": layer.learning_rate or setting.learning_rate,
         "epochs": layer.epochs or setting.epochs,
     }
+    own |= {"weight_decay": layer.weight_decay} if layer.weight_decay else {}
     return {**asdict(setting), **own, "title": layer.title, "note": layer.note}
 
 
@@ -236,6 +245,7 @@ def markdown(setting: Setting, rows: dict[str, Row]) -> str:
         notes = [] if layer.likelihood else ["**not likelihood-consistent**"]
         notes += [f"rate {layer.learning_rate:g}"] if layer.learning_rate else []
         notes += [f"{layer.epochs} epochs"] if layer.epochs else []
+        notes += [f"weight decay {layer.weight_decay:g}"] if layer.weight_decay else []
         notes += [note for note in (layer.note, row.remark) if note]
         lines.append(
             f"| {layer.title} | {row.test_perplexity:,.1f} "

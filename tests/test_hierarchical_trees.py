@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.head_cases_hierarchical import TREES
 from widemax.heads.tree import Tree
 from widemax.kernels.huffman import huffman_children, huffman_children_reference
-from widemax.kernels.principal import principal_projection, principal_projection_reference
+from widemax.kernels.two_means import two_means, two_means_reference
 
 COUNTS = st.lists(
     st.one_of(st.just(0.0), st.floats(1e-9, 1e12), st.integers(1, 20).map(float)),
@@ -143,8 +143,8 @@ def test_balanced_depth(num_classes):
     assert tree.describe().max_depth == math.ceil(math.log2(num_classes))
     assert tree.depths.tolist() == walked_depths(tree)
     assert tree.depths.min() >= math.floor(math.log2(num_classes))
-    vectors = torch.randn(num_classes, 3, generator=torch.Generator().manual_seed(0))
-    assert Tree.clustered(vectors).describe().max_depth == math.ceil(math.log2(num_classes))
+    same = torch.ones(num_classes, 3)
+    assert Tree.clustered(same).describe().max_depth == math.ceil(math.log2(num_classes))
 
 
 def test_many_classes_are_built_quickly():
@@ -160,18 +160,32 @@ def test_clusters_stay_together():
     label = generator.permutation(np.repeat(np.arange(4), 16))
     vectors = centres[label] + 0.1 * generator.standard_normal((64, 2))
     tree = Tree.clustered(vectors)
-    nodes, signs = tree.paths(torch.arange(64))
-    upper = [tuple(zip(nodes[y, -2:].tolist(), signs[y, -2:].tolist(), strict=True)) for y in range(64)]  # fmt: skip  # noqa: E501
+    upper = [tuple(walked_path(tree, y)[:2]) for y in range(64)]
     assert len(set(upper)) == 4
     assert len({(int(own), path) for own, path in zip(label, upper, strict=True)}) == 4
 
 
-def test_clustered_mass_is_halved():
+def test_clusters_of_different_size_stay_together():
+    """A cut at half of the mass would part the larger cloud."""
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((80, 3)) + np.repeat([[0], [20]], [60, 20], axis=0)
+    sides = [walked_path(Tree.clustered(vectors), y)[0] for y in range(80)]
+    assert len(set(sides[:60])) == len(set(sides[60:])) == 1
+    assert sides[0] != sides[-1]
+
+
+def test_clustered_paths_are_short():
     generator = np.random.default_rng(0)
     counts = 1 / np.arange(1, 5001)
     summary = Tree.clustered(generator.standard_normal((5000, 8)), counts).describe(counts)
-    assert summary.average_path < summary.entropy_bits + 2.5
-    assert summary.max_depth <= 25
+    assert summary.average_path < summary.entropy_bits + 4
+    assert summary.max_depth <= 30
+
+
+def test_outliers_are_not_cut_off_one_by_one():
+    far = 2.0 ** np.arange(100)[:, None]
+    assert Tree.clustered(far).describe().max_depth <= 60
+    assert Tree.clustered(far, 2.0 ** np.arange(100)).describe().max_depth <= 60
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e200])
@@ -183,15 +197,25 @@ def test_clustered_with_equal_or_far_vectors(scale):
     assert Tree.clustered(np.full((33, 4), scale), one_seen).describe().max_depth <= 8
 
 
-def test_principal_projection_equals_its_reference():
+def test_two_means_equal_their_reference():
     generator = np.random.default_rng(0)
-    vectors = generator.standard_normal((50, 6)).astype(np.float32)
-    members = generator.permutation(50)
-    starts, sizes = np.array([0, 2, 3, 20]), np.array([2, 1, 17, 30])
-    weights = generator.uniform(0.01, 1.0, 50).astype(np.float32)
-    found = principal_projection(vectors, members, starts, sizes, weights)
-    expected = principal_projection_reference(vectors, members, starts, sizes, weights)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    vectors = generator.standard_normal((300, 6)).astype(np.float32)
+    members = generator.permutation(300)
+    starts, sizes = np.array([0, 2, 3, 20]), np.array([2, 1, 17, 280])
+    weights = generator.uniform(0.01, 1.0, 300).astype(np.float32)
+    found = two_means(vectors, members, starts, sizes, weights)
+    expected = two_means_reference(vectors, members, starts, sizes, weights)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_two_means_find_the_gap():
+    """The mean lies within the larger cloud: the first cut alone would part it."""
+    vectors = np.append(np.linspace(0, 3, 20), [12, 12, 12]).astype(np.float32)[:, None]
+    assert 2 < vectors.mean() < 3
+    ones = np.ones(23, np.float32)
+    right = two_means(vectors, np.arange(23), np.array([0]), np.array([23]), ones) > 0
+    assert len(set(right[:20].tolist())) == len(set(right[20:].tolist())) == 1
+    assert right[0] != right[-1]
 
 
 def test_rare_classes_do_not_say_where_a_tree_is_cut():

@@ -101,9 +101,9 @@ class Tree:
     def clustered(cls, vectors: Tensor | NDArray[Any], counts: Counts | None = None) -> Tree:
         """Return a tree in which similar classes share most of their paths.
 
-        The class vectors [V, D], each counted by its mass (``counts``; without: all alike), are cut
-        across the direction in which they are longest into halves of equal mass, and so on within
-        each half.
+        The vectors [V, D], each counted by its mass (``counts``; without: all alike), are cut in
+        two by 2-means, and so on within each part. Class vectors of a trained head will do; better
+        still is the mean hidden state of the examples of each class, as Mnih & Hinton take it.
 
         >>> Tree.clustered(np.array([[0.0], [5.0], [0.1], [5.1]])).children.tolist()
         [[1, 2], [-4, -2], [-1, -3]]

@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.kernels.huffman import huffman_children
-from widemax.kernels.principal import principal_projection
+from widemax.kernels.two_means import two_means
 from widemax.sampling.counts import Counts, check_counts
 
 Slots = NDArray[np.int64]
 
 _LEAST_WEIGHT = 1e-9
 """What a class without any mass counts, against the heaviest."""
+
+_LEAST_SIDE = 1 / 16
+_HALF = 0.5 + 1e-9
+"""With what sums of shares are off by rounding."""
 
 INNER = -1
 """Marks a slot that holds an inner node."""
@@ -51,10 +55,10 @@ def huffman_slots(counts: NDArray[np.float64]) -> Slots:
 
 
 def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -> Slots:
-    """Return a tree whose nodes cut a cloud of class vectors at half its mass.
+    """Return a tree whose nodes cut a cloud of class vectors where it falls apart.
 
-    Each cloud is cut across the direction in which it is longest, by mass: vectors of rare classes
-    are many, hardly learnt, and say little of what is to be told apart.
+    Vectors count by their mass: those of rare classes are many and hardly learnt, and say little of
+    what is to be told apart.
     """
     weights = np.maximum(masses / max(masses.max(), 1e-300), _LEAST_WEIGHT).astype(np.float32)
     members = np.arange(len(vectors) if len(vectors) > 1 else 0)
@@ -63,9 +67,10 @@ def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -
     while len(members):
         starts = np.cumsum(sizes) - sizes
         cloud = np.repeat(np.arange(len(sizes)), sizes)
-        projection = principal_projection(vectors, members, starts, sizes, weights)
-        members = members[np.lexsort((projection, cloud))]
-        left = _half_mass(masses[members], starts, sizes)
+        place = two_means(vectors, members, starts, sizes, weights)
+        order = np.lexsort((place, cloud))
+        members = members[order]
+        left = _cuts(place[order], masses[members], starts, sizes)
         child_starts = np.stack([starts, starts + left], axis=1).ravel()
         child_sizes = np.stack([left, sizes - left], axis=1).ravel()
         inner = child_sizes > 1
@@ -75,22 +80,37 @@ def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -
     return join_levels(levels)
 
 
-def _half_mass(
-    masses: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+def _cuts(
+    place: NDArray[np.float32],
+    masses: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return how many members of each cloud go left: nearest to half its mass, one at least."""
-    total = np.add.reduceat(masses, starts)
+    """Return how many members of each cloud, in the order of their place, go left.
+
+    Those left of the plane, but of neither side less than a sixteenth, so that no tree is much
+    deeper than log V; the half where all are in one place. A member's share is the mean of its
+    share of the mass and of the number, so that neither one heavy class nor many without any mass
+    make a side alone.
+    """
+    size = np.repeat(sizes, sizes)
+    total = np.repeat(np.add.reduceat(masses, starts), sizes)
     # Shares, not masses, are summed up: a light cloud keeps its digits beside a heavy one.
-    # Clouds without any mass are cut in the middle.
-    empty = np.repeat(total <= 0, sizes)
-    share = np.where(empty, 1.0, masses) / np.repeat(np.where(total > 0, total, sizes), sizes)
+    of_mass = np.divide(masses, total, where=total > 0, out=1.0 / size)
+    share = (of_mass + 1.0 / size) / 2
     up_to = np.cumsum(share)
     up_to -= np.repeat(up_to[starts] - share[starts], sizes)
-    below = np.add.reduceat(up_to < 0.5, starts, dtype=np.int64)
-    before = np.where(below > 0, up_to[starts + np.maximum(below - 1, 0)], 0.0)
-    after = up_to[starts + np.minimum(below, sizes - 1)]
-    nearest = np.where(after - 0.5 < 0.5 - before, below + 1, below)
-    return np.clip(nearest, 1, sizes - 1)
+
+    def lighter_than(limit: float) -> NDArray[np.int64]:
+        return np.add.reduceat(up_to < limit, starts, dtype=np.int64)
+
+    left_of_plane = np.add.reduceat(place < 0, starts, dtype=np.int64)
+    one_place = np.maximum.reduceat(place, starts) <= np.minimum.reduceat(place, starts)
+    least, most = lighter_than(_LEAST_SIDE) + 1, lighter_than(1 - _LEAST_SIDE)
+    cut = np.where(
+        one_place, lighter_than(_HALF), np.clip(left_of_plane, least, np.maximum(least, most))
+    )
+    return np.clip(cut, 1, sizes - 1)
 
 
 def join_levels(levels: list[Slots]) -> Slots:

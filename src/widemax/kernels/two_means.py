@@ -1,4 +1,4 @@
-"""The direction in which each cloud of vectors is longest, and where its members lie along it."""
+"""Cut each of many clouds of vectors in two where there is the widest gap."""
 
 from __future__ import annotations
 
@@ -8,49 +8,85 @@ from numpy.typing import NDArray
 
 # From the farthest member the direction is close to begin with; it only has to cut well.
 _POWER_STEPS = 4
+_MEAN_STEPS = 10
 _SMALLEST = 1e-30
 
 
 @njit(cache=True)
-def principal_projection(
+def two_means(
     vectors: NDArray[np.float32],
     members: NDArray[np.int64],
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
     weights: NDArray[np.float32],
 ) -> NDArray[np.float32]:
-    """Return the place of each member along the principal direction of its cloud.
+    """Return how far each member lies to the right of the plane that cuts its cloud in two.
 
-    Formula: (x − mean)·d with d ∝ Cov⁴ (x_far − mean), four power steps from the member farthest
-    from the mean; 0 for a cloud of equal vectors. Mean, covariance and (squared) distance count
-    each vector by its weight.
+    Formula: (x − (a + b)/2)·(b − a), a and b the means of the two sides, by at most ten steps of
+    2-means; they start from the cut through the mean across the principal direction, d ∝
+    Cov⁴ (x_far − mean), four power steps from the member farthest from the mean. 0 for a cloud of
+    equal vectors. All means, the covariance and (squared) distances count each vector by its
+    weight.
 
     Shapes: vectors [V, D]; members [M] of ids, cloud by cloud; starts and sizes [C] of the clouds
     in it; weights [V] above 0; [M] out.
 
-    Cost: O(M·D), eleven passes.
+    Cost: O(M·D), about thirty passes at most.
 
-    Reference: the power method; the cut across the longest direction is Boley's, 1998 (PDDP).
+    Reference: Lloyd 1982; Boley 1998 (PDDP), for the start.
 
-    Use when: cutting many clouds at once on the CPU. Avoid when: the exact eigenvector is wanted.
+    Use when: cutting many clouds at once on the CPU. Avoid when: the best cut of all is wanted.
 
     >>> line = np.array([[0, 0], [3, 3], [1, 1]], dtype=np.float32)
-    >>> place = principal_projection(
+    >>> place = two_means(
     ...     line, np.arange(3), np.array([0]), np.array([3]), np.ones(3, np.float32)
     ... )
     >>> np.argsort(place * np.sign(place[1])).tolist()
     [0, 2, 1]
     """
-    place = np.empty(len(members), np.float32)
+    place = np.zeros(len(members), np.float32)
     for cloud in range(len(starts)):
         own = members[starts[cloud] : starts[cloud] + sizes[cloud]]
+        found = place[starts[cloud] : starts[cloud] + sizes[cloud]]
         mean = _mean(vectors, own, weights)
         direction = vectors[own[_farthest(vectors, own, mean, weights)]] - mean
         for _ in range(_POWER_STEPS):
             direction = _power_step(vectors, own, mean, direction, weights)
         for i in range(len(own)):
-            place[starts[cloud] + i] = _along(vectors[own[i]], mean, direction)
+            found[i] = _along(vectors[own[i]], mean, direction)
+        for _ in range(_MEAN_STEPS):
+            if not _mean_step(vectors, own, weights, found):
+                break
     return place
+
+
+@njit(cache=True)
+def _mean_step(
+    vectors: NDArray[np.float32],
+    own: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    place: NDArray[np.float32],
+) -> bool:
+    """Put the places anew by the means of both sides; False where no member changed its side."""
+    sums = np.zeros((2, vectors.shape[1]), np.float64)
+    mass = np.zeros(2, np.float64)
+    for i in range(len(own)):
+        side = np.int64(place[i] > 0)
+        weight = weights[own[i]]
+        mass[side] += weight
+        for j in range(vectors.shape[1]):
+            sums[side, j] += weight * vectors[own[i], j]
+    if mass.min() <= 0:
+        return False
+    left, right = sums[0] / mass[0], sums[1] / mass[1]
+    middle = ((left + right) / 2).astype(np.float32)
+    across = (right - left).astype(np.float32)
+    changed = False
+    for i in range(len(own)):
+        following = _along(vectors[own[i]], middle, across)
+        changed |= (following > 0) != (place[i] > 0)
+        place[i] = following
+    return changed
 
 
 @njit(cache=True)
@@ -119,7 +155,7 @@ def _squared_distance(vector: NDArray[np.float32], mean: NDArray[np.float32]) ->
     return total
 
 
-def principal_projection_reference(
+def two_means_reference(
     vectors: NDArray[np.float32],
     members: NDArray[np.int64],
     starts: NDArray[np.int64],
@@ -131,10 +167,19 @@ def principal_projection_reference(
     for start, size in zip(starts, sizes, strict=True):
         own = members[start : start + size]
         cloud, weight = vectors[own].astype(np.float64), weights[own].astype(np.float64)
-        cloud -= weight @ cloud / weight.sum()
-        direction = cloud[(weight * np.square(cloud).sum(1)).argmax()]
+        centred = cloud - weight @ cloud / weight.sum()
+        direction = centred[(weight * np.square(centred).sum(1)).argmax()]
         for _ in range(_POWER_STEPS):
-            direction = (weight * (cloud @ direction)) @ cloud
+            direction = (weight * (centred @ direction)) @ centred
             direction /= max(float(np.linalg.norm(direction)), _SMALLEST)
-        place[start : start + size] = cloud @ direction
+        found = centred @ direction
+        for _ in range(_MEAN_STEPS):
+            right = found > 0
+            if right.all() or not right.any():
+                break
+            low, high = (weight[s] @ cloud[s] / weight[s].sum() for s in (~right, right))
+            found = (cloud - (low + high) / 2) @ (high - low)
+            if np.array_equal(found > 0, right):
+                break
+        place[start : start + size] = found
     return place.astype(np.float32)
