@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests.run_metrics import check_stored_metrics
 from widemax.cli import app
 from widemax.training.checkpoints import CheckpointStore
 
@@ -51,11 +52,9 @@ def test_a_ring_is_learned(log, tmp_path):
     config = wm.Config(epochs=30, dimension=16, batch_size=64, learning_rate=0.05, max_history=1,
                        head="full", validation_size=100)  # fmt: skip
     run = wm.train(log, config, folder=tmp_path / "run")
-    report = run.evaluate()
-    assert report.mrr > 0.9
+    assert run.evaluate().mrr > 0.9
     assert run.recommend(["i7"], k=1)[0].key == "i8"
-    (stored,) = [line for line in run.metrics if line["step"] == run.step]
-    assert {name: stored[name] for name in report.metrics()} == report.metrics()
+    check_stored_metrics(run)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests.run_metrics import check_stored_metrics
 from widemax.cli import app
 from widemax.runs.growth import grown
 from widemax.runs.training import prepare
@@ -123,9 +124,7 @@ def test_such_a_run_is_trained_resumed_and_asked_like_any_other(case):
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert parts.vocabulary == whole.vocabulary
     assert parts.description["warm_start"] == {"found": len(run.vocabulary)}
-    report = parts.evaluate()
-    (stored,) = [line for line in parts.metrics if line["step"] == parts.step]
-    assert {name: stored[name] for name in report.metrics()} == report.metrics()
+    check_stored_metrics(parts)
     for key in (*OLD_ONLY, *NEW, RARE_KNOWN):
         assert parts.similar(key, k=1)
     new.write_text(new.read_text().replace("or", "and"))

@@ -230,7 +230,18 @@ class Config:
     )
 
     validation_size: int = setting(
-        VALIDATION, 2000, "Examples held out; 0 validates never.", least=0, most=10**9
+        VALIDATION,
+        2000,
+        "Examples held out to choose the checkpoint by; 0 validates never.",
+        least=0,
+        most=10**9,
+    )
+    test_size: int = setting(
+        VALIDATION,
+        10_000,
+        "Other examples held out for `evaluate`, which choose nothing.",
+        least=0,
+        most=10**9,
     )
     validate_every: int = setting(
         VALIDATION, 0, "Steps between validations; 0 is once an epoch.", least=0, most=MAX_STEPS

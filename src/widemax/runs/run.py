@@ -322,26 +322,23 @@ class Run:
         return read_configured(path, self.config)
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
-        """Return exact metrics on the examples that were held out of training."""
-        held = self._split(path).validation
+        """Return exact metrics on examples that had no say in the training or its checkpoint."""
+        held = self._split(path).test
         if held is None:
-            raise ValueError("validation_size is 0: nothing was held out to evaluate on")
+            raise ValueError(f"nothing was held out to evaluate on: {self._why_no_test()}")
         return evaluate_ranking(self.model.log_prob, held)
 
     def evaluate_recommendations(
         self, path: str | Path | None = None, *, ks: Sequence[int] = (5, 10, 20, 50)
     ) -> RecommendationReport:
-        """Return how good the recommendations for users who were held out are.
+        """Return how good the recommendations for users are who had no say in the training.
 
         Each is asked for his last item from what he had before, which is not recommended again;
         over the whole catalogue, and by how popular the item was.
         """
         split = self._split(path)
         if split.holdout is None:
-            raise ValueError(
-                "no user was held out to be recommended to: the run has no log, or "
-                "validation_size = 0"
-            )
+            raise ValueError(f"no user was held out to be recommended to: {self._why_no_test()}")
         counts = torch.bincount(split.sequences.values, minlength=len(self.vocabulary))
         return evaluate_recommendations(
             self.model.topk,
@@ -350,6 +347,11 @@ class Run:
             max_history=self.config.max_history,
             counts=counts,
         )
+
+    def _why_no_test(self) -> str:
+        if self.description["kind"] == "text":
+            return "the text is too short, or test_size = 0"
+        return "the log has too few users with two items, or test_size = 0"
 
     def _split(self, path: str | Path | None) -> Split:
         source = self.read_source(path)
