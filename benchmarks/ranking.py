@@ -1,7 +1,9 @@
 """Recommendations for every user, seen items left out and judged, against Faiss's bare search.
 
 With WIDEMAX_DATA the lists are those of its folder ``gowalla`` (``train.txt``, ``valid.txt`` and
-``test.txt``, lines ``user item item …``), else simulated ones of the same size.
+``test.txt``, lines ``user item item …``), else simulated ones of the same size. Both search in as
+many threads; the bar is on the time that passes, and the time of all threads together is given
+beside it, which says more where other programs share the cores.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import statistics
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from _harness import Report, command_line, interleaved
+from _harness import Report, command_line
 from widemax.candidates import TopK
 from widemax.data import Holdout, Sequences, WindowBatch
 from widemax.evaluation.recommendation import evaluate_recommendations
@@ -26,6 +31,7 @@ from widemax.scoring import TableScorer
 USERS, CLASSES, DIMENSION, K = 29_858, 40_981, 64, 20
 SEEN, TARGETS, GROUPS = 27, 7, 200
 SAMPLE = 300
+OURS, PEER = "widemax", "faiss"
 CLOSE = 1e-12
 # Float32 sums of 64 products, in another order, differ by about this share of the largest.
 ROUNDING = 1e-5
@@ -59,12 +65,12 @@ def simulated_lists() -> tuple[list[list[int]], list[list[int]]]:
 class Recommendations:
     """Users and items with the vectors of a truncated SVD of who had what."""
 
-    def __init__(self, seen: list[list[int]], targets: list[list[int]]) -> None:
-        asked = [row for row, own in enumerate(targets) if own]
+    def __init__(self, seen: list[list[int]], targets: list[list[int]], users: int) -> None:
+        asked = [row for row, own in enumerate(targets) if own][:users]
         histories = Sequences.from_lists(seen)
-        users = torch.tensor(asked)
+        rows = torch.tensor(asked)
         wanted = Sequences.from_lists([targets[row] for row in asked])
-        self.holdout = Holdout(histories.chosen(users), wanted, users)
+        self.holdout = Holdout(histories.chosen(rows), wanted, rows)
         self.counts = torch.bincount(histories.values, minlength=CLASSES)
         self.users, items = truncated_svd(histories)
         self.head = FullHead(TableScorer(CLASSES, DIMENSION)).requires_grad_(False)
@@ -74,10 +80,8 @@ class Recommendations:
         assert batch.users is not None
         return self.head.topk(self.users[batch.users], k, exclude=exclude)
 
-    def evaluate(self, *, keep_per_user: bool = False) -> RecommendationReport:
-        return evaluate_recommendations(
-            self.topk, self.holdout, ks=(K,), counts=self.counts, keep_per_user=keep_per_user
-        )
+    def evaluate(self) -> RecommendationReport:
+        return evaluate_recommendations(self.topk, self.holdout, ks=(K,), counts=self.counts)
 
 
 def truncated_svd(histories: Sequences) -> tuple[Tensor, Tensor]:
@@ -108,8 +112,8 @@ def check_lists(search: Recommendations) -> None:
     torch.testing.assert_close(scores.gather(1, best.ids), expected, rtol=0, atol=atol)
 
 
-def check_metrics(search: Recommendations) -> float:
-    """Return the largest difference of a user's metrics to a plain loop, on a sample."""
+def check_metrics(search: Recommendations) -> tuple[RecommendationReport, float]:
+    """Return the report, and how far a user's metrics lie from a plain loop's, on a sample."""
     lists: dict[int, list[int]] = {}
 
     def recorded(batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
@@ -123,13 +127,13 @@ def check_metrics(search: Recommendations) -> float:
     )
     assert report.per_user is not None
     worst = 0.0
-    for row in range(0, len(search.holdout), len(search.holdout) // SAMPLE):
+    for row in range(0, len(search.holdout), max(1, len(search.holdout) // SAMPLE)):
         own = set(search.holdout.targets.sequence(row).tolist())
         ranked = lists[int(search.holdout.users[row])]
         for name, value in plain_metrics(ranked, own).items():
             worst = max(worst, abs(float(report.per_user[f"{name}@{K}"][row]) - value))
     assert worst <= CLOSE, f"metrics differ from a plain loop by {worst:g}"
-    return worst
+    return report, worst
 
 
 def plain_metrics(ranked: list[int], wanted: set[int]) -> dict[str, float]:
@@ -159,29 +163,57 @@ def faiss_index(search: Recommendations) -> Any | None:
     return index
 
 
+class Taken(NamedTuple):
+    """What a call took: the time that passed, and that of all threads together."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def in_turn(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, Taken]:
+    """Return the medians of each way; they take turns, so that all share the noise."""
+    runs: dict[str, list[Taken]] = {name: [] for name in ways}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            start, cpu_start = time.perf_counter(), time.process_time()
+            way()
+            taken = Taken(time.perf_counter() - start, time.process_time() - cpu_start)
+            print(f"{name}: {taken.seconds:.3f} s, all threads {taken.cpu_seconds:.3f} s")
+            runs[name].append(taken)
+    return {
+        name: Taken(*map(statistics.median, zip(*own, strict=True))) for name, own in runs.items()
+    }
+
+
 def figures(report: Report, search: Recommendations, repeats: int) -> None:
     check_lists(search)
-    report.add(
-        "metrics: largest difference to a plain loop", check_metrics(search), CLOSE, "at most"
-    )
-    found = search.evaluate()
+    found, difference = check_metrics(search)  # with it all is warm, too
+    report.add("metrics: largest difference to a plain loop", difference, CLOSE, "at most")
     print(found)
+    report.add("users", found.users)
     report.add(f"recall@{K}", found.metrics()[f"recall@{K}"])
     index = faiss_index(search)
     queries = search.users[search.holdout.users].numpy()
-    ways: dict[str, Any] = {"widemax": search.evaluate}
+    ways: dict[str, Callable[[], object]] = {OURS: search.evaluate}
     if index is not None:
-        ways["faiss"] = lambda: index.search(queries, K)
-    seconds = interleaved(ways, repeats, warmup=1)
-    report.add("recommend, leave out what was seen, judge (s)", seconds["widemax"])
-    if index is not None:
-        report.add("faiss.IndexFlatIP, search alone (s)", seconds["faiss"])
-        report.add("widemax / faiss", seconds["widemax"] / seconds["faiss"], 1.5, "at most")
+        index.search(queries[:SAMPLE], K)
+        ways[PEER] = lambda: index.search(queries, K)
+    taken = in_turn(ways, repeats)
+    ours = taken[OURS]
+    report.add("recommend, leave out what was seen, judge (s)", ours.seconds)
+    report.add("the same, all threads together (s)", ours.cpu_seconds)
+    if PEER in taken:
+        theirs = taken[PEER]
+        report.add("faiss.IndexFlatIP, search alone (s)", theirs.seconds)
+        report.add("the same, all threads together (s)", theirs.cpu_seconds)
+        report.add("widemax / faiss", ours.seconds / theirs.seconds, 1.5, "at most")
+        report.add("widemax / faiss, all threads together", ours.cpu_seconds / theirs.cpu_seconds)
 
 
 def arguments() -> argparse.Namespace:
     parser = command_line(__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--users", type=int, default=USERS, help="ask about so many, no more")
     return parser.parse_args()
 
 
@@ -192,7 +224,7 @@ def main() -> None:
     seen, targets = real_lists(folder) if folder.exists() else simulated_lists()
     print(f"lists of {folder}" if folder.exists() else "simulated lists")
     with torch.no_grad():
-        figures(report, Recommendations(seen, targets), options.repeats)
+        figures(report, Recommendations(seen, targets, options.users), options.repeats)
     report.finish()
 
 

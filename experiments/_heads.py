@@ -29,6 +29,7 @@ from widemax.training.steps import Examples
 
 SHARED_SAMPLES, FEW_SAMPLES = 1_000, 25
 CUTOFFS, REDUCTION = [2_000], 2.0
+FREQUENT, NARROW = 0.7, 1 / 16
 PART_CLASSES, SPARSE_K, FRACTION = 2_000, 1_000, 0.5
 NUM_DRAWN, EFFECTIVE_SIZE, MOST_DRAWN = 500, 50, 2_000
 
@@ -54,8 +55,9 @@ class Task:
         return scorer
 
     def differentiated(self) -> DifferentiatedScorer:
-        fifth, quarter = self.num_classes // 5, self.dimension // 4
-        blocks = [(fifth, self.dimension - quarter), (self.num_classes - fifth, quarter)]
+        frequent = round(FREQUENT * self.num_classes)
+        narrow = round(NARROW * self.dimension)
+        blocks = [(frequent, self.dimension - narrow), (self.num_classes - frequent, narrow)]
         scorer = DifferentiatedScorer(self.num_classes, blocks, bias=True)
         for weight in scorer.weights:
             weight.data.mul_(0.5)

@@ -86,10 +86,10 @@ def test_slices_and_pauses(threads):
     assert joined_slices(values, starts, lengths).tolist() == np.concatenate(parts).tolist()
     times, offsets = np.array([0.0, 5, 6, 1, 9, 9, 2]), np.array([0, 0, 3, 3, 6, 7, 7])
     begins, owners, falls = pauses(times, offsets, 4.0)
-    assert (begins.tolist(), owners.tolist(), falls) == ([0, 1, 3, 4, 6], [1, 1, 3, 3, 4], -1)
+    assert (begins.tolist(), owners.tolist(), falls) == ([0, 1, 3, 4, 6, 7], [1, 1, 3, 3, 4], -1)
     times[[2, 5]] = 4.0, 8.0
     assert pauses(times, offsets, 4.0)[2] == 2
-    assert pauses(times[:0], np.array([0, 0]), 1.0)[0].tolist() == []
+    assert pauses(times[:0], np.array([0, 0]), 1.0)[0].tolist() == [0]
 
 
 @pytest.mark.parametrize("goal", ["", "goal"])
@@ -144,3 +144,33 @@ def test_an_error_in_a_thread_is_raised(threads):
     assert sum(blocks.in_blocks(lambda start, stop: stop - start, 10)) == 10
     offsets = np.array([0, 0, 9, 9, 10, 10])
     assert sum(blocks.in_blocks(lambda start, stop: stop - start, 10, offsets)) == 5
+
+
+@pytest.mark.parametrize("since", [None, -7])
+def test_times_in_chunks_move_as_whole_ones_do(threads, since):
+    codes, items, times = random_log(5)
+    whole = grouped(codes, 12, items, times - 7)
+    chunks = np.split(times - 7, [1, 1, 200, 477])
+    moved, moved_times, offsets, unsorted = grouped(codes, 12, items, chunks, since)
+    assert moved_times.dtype == (np.int64 if since is None else np.int32)
+    assert moved.tolist() == whole[0].tolist()
+    assert (moved_times + (since or 0)).tolist() == whole[1].tolist()
+    assert (offsets.tolist(), unsorted) == (whole[2].tolist(), whole[3])
+
+
+def test_times_that_lie_far_apart_are_kept_whole(tmp_path):
+    times = [2**33, 5, 2**33 + 1, 6]
+    table = pl.DataFrame({"user": [1, 1, 2, 2], "item": [3, 4, 3, 4], "time": times})
+    table.write_parquet(tmp_path / "log")
+    read = read_interactions(tmp_path / "log", "parquet")
+    assert read.sequences.times.tolist() == [5, 2**33, 6, 2**33 + 1]
+
+
+def test_what_train_and_validation_make_together_is_copied_when_it_is_asked_for():
+    log = Sequences(torch.tensor([4, 0, 2, 3, 5]), torch.tensor([0, 3, 5]), times=torch.arange(5.0))
+    split = leave_one_out(log)
+    assert split.test.histories is split.final
+    assert not {"values", "times"} & set(vars(split.final))
+    assert split.final.values.tolist() == [4, 0, 3]
+    assert split.final.values is split.final.values
+    assert split.final.times.tolist() == [0, 1, 3]

@@ -12,7 +12,7 @@ from widemax.data.encoding import Encoder
 from widemax.data.interactions import in_time_order, read_interactions
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.sessions import sessions_of
-from widemax.kernels.k_core import k_core, k_core_reference
+from widemax.kernels.k_core import k_core, k_core_reference, peeled
 
 PATIENT = settings(max_examples=100, deadline=None)
 LISTS = st.lists(st.lists(st.integers(0, 6), max_size=6), min_size=1, max_size=8)
@@ -125,3 +125,15 @@ def test_bad_sessions():
     for gap in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="gap must be a finite number above 0"):
             sessions_of(timed, gap=gap)
+
+
+@pytest.mark.parametrize("core", [1, 3, 6])
+def test_what_is_left_of_users_and_items_is_counted(core):
+    rng = np.random.default_rng(core)
+    lengths = rng.integers(0, 12, 40)
+    offsets = np.append(0, lengths.cumsum())
+    items = rng.integers(0, 30, offsets[-1])
+    left = peeled(items, offsets, 31, core)
+    users = np.repeat(np.arange(40), lengths)
+    assert left.user_counts.tolist() == np.bincount(users[left.kept], minlength=40).tolist()
+    assert left.item_counts.tolist() == np.bincount(items[left.kept], minlength=31).tolist()

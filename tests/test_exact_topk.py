@@ -19,9 +19,9 @@ KEEPERS = [KernelKeeper, TorchKeeper]
 LEVELS = torch.tensor([-torch.inf, -2.0, -1.0, 0.0, 0.5, 1.0, torch.inf])
 
 
-def keep(keeper_type, scores, k, tile):
+def keep(keeper_type, scores, k, tile, exclude=None):
     """Offer the scores in tiles of this many classes."""
-    keeper = keeper_type(scores, k)
+    keeper = keeper_type(scores, k, exclude)
     for start in range(0, scores.shape[1], tile):
         # A tile is a matrix of its own, not a view of a wider one.
         part = scores[:, start : start + tile].contiguous()
@@ -50,6 +50,22 @@ def test_the_best_are_those_of_the_sort(keeper_type, num_classes, share, tile, l
     steps = torch.randint(levels, (3, num_classes), generator=generator)
     scores = LEVELS[steps] if levels <= len(LEVELS) else steps.double() / 8
     assert_best(keep(keeper_type, scores, k, tile), scores, k)
+
+
+@pytest.mark.parametrize("keeper_type", KEEPERS)
+@pytest.mark.parametrize("tile", [1, 70, 300])
+def test_what_a_row_excludes_is_not_kept(keeper_type, tile):
+    generator = torch.Generator().manual_seed(4)
+    scores = LEVELS[torch.randint(len(LEVELS), (5, 300), generator=generator)]
+    exclude = torch.randint(-1, 300, (5, 150), generator=generator)
+    exclude[3] = -1
+    left = scores.clone()
+    for row, ids in enumerate(exclude.tolist()):
+        left[row, [index for index in ids if index >= 0]] = -torch.inf
+        if max(ids) >= 0:
+            scores[row, max(ids)] = torch.nan  # what is excluded is not looked at
+    for k in (1, 20, 300):
+        assert_best(keep(keeper_type, scores, k, tile, exclude), left, k)
 
 
 @settings(max_examples=200, deadline=None)

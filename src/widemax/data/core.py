@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.data.sequences import Sequences
-from widemax.kernels.k_core import k_core
+from widemax.kernels.k_core import Peeled, peeled
 from widemax.validation import check_whole
 
 MAX_CORE = 2**40
@@ -44,14 +44,14 @@ def core_of(sequences: Sequences, core: int) -> Tensor:
         return torch.zeros(0, dtype=torch.bool)
     num_items = int(sequences.values.max()) + 1
     arrays = sequences.values.numpy(), sequences.offsets.numpy()
-    return torch.from_numpy(left_in_core(*arrays, num_items, core))
+    return torch.from_numpy(left_in_core(*arrays, num_items, core).kept)
 
 
 def left_in_core(
     items: NDArray[Any], offsets: NDArray[np.int64], num_items: int, core: int
-) -> NDArray[np.bool_]:
-    """Return what ``k_core`` does; that nothing is left is an error."""
-    kept = k_core(items, offsets, num_items, core)
-    if not kept.any():
-        raise ValueError(f"core = {core:,} leaves no interaction of {len(kept):,}")
-    return kept
+) -> Peeled:
+    """Return what ``peeled`` does; that nothing is left is an error."""
+    left = peeled(items, offsets, num_items, core)
+    if not left.kept.any():
+        raise ValueError(f"core = {core:,} leaves no interaction of {len(items):,}")
+    return left

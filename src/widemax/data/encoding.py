@@ -14,9 +14,10 @@ from widemax.data.columns import seconds_of
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels import words as kernel
 from widemax.kernels.grouping import MAX_ROWS, counted, number_dense
+from widemax.kernels.k_core import Peeled
 from widemax.kernels.slices import kept_classes, kept_lengths
 from widemax.keys import Key
-from widemax.validation import check_whole
+from widemax.validation import ABSENT, check_whole
 from widemax.vocabulary import Vocabulary
 
 # A table of all numbers between the ids may have this many places, and this many for each id.
@@ -213,7 +214,7 @@ def to_classes(
 class Coded(NamedTuple):
     """Sequences of codes as a reader finds them, before it is known which codes are classes.
 
-    ``times`` are those of ``as_times``, of which ``per_second`` make a second.
+    ``times`` are those of ``as_times``, of which ``per_second`` make a second, less ``since``.
     """
 
     codes: NDArray[np.int32]
@@ -221,13 +222,14 @@ class Coded(NamedTuple):
     names: pl.Series | None = None
     times: NDArray[Any] | None = None
     per_second: float = 1.0
+    since: int = 0
 
 
 def classes_of(
     coded: Coded,
     keys: pl.Series,
     *,
-    kept: NDArray[np.bool_] | None = None,
+    core: Peeled | None = None,
     beside: Tensor | None = None,
     min_count: int = 1,
     max_size: int | None = None,
@@ -236,12 +238,12 @@ def classes_of(
 ) -> tuple[Sequences, Vocabulary, Tensor | None]:
     """Return what ``to_classes`` does, with the times, and with what else stands beside the codes.
 
-    Formula: see ``to_classes``; codes that are not ``kept`` go before anything is counted.
+    Formula: see ``to_classes``; codes that are not in the ``core`` go before anything is counted.
 
-    Shapes: ``coded`` holds T codes of ``keys`` [V]; kept [T], None if all are; beside [T] →
+    Shapes: ``coded`` holds T codes of ``keys`` [V]; ``core`` is None if all are in it; beside [T] →
     sequences of T' ≤ T classes, the vocabulary, and [T'] of ``beside``.
 
-    Cost: three passes over T: to count, to decide, to copy.
+    Cost: three passes over T: to count, to decide, to copy; after ``peeled``, the last alone.
 
     Reference: none.
 
@@ -254,12 +256,16 @@ def classes_of(
     [True, False, False]
     """
     check_whole("min_length", min_length, 1, MAX_LENGTH)
-    counts = counted(coded.codes, len(keys), kept)
+    counts = counted(coded.codes, len(keys)) if core is None else core.item_counts
     vocabulary = Vocabulary.from_counts(
         keys, counts, min_count=min_count, max_size=max_size, unknown=unknown
     )
-    class_of = vocabulary.encode(keys, missing="mark").numpy()
-    lengths = kept_lengths(coded.codes, coded.offsets, class_of, kept)
+    class_of = _class_of(vocabulary, keys, counts)
+    kept = None if core is None else core.kept
+    if (class_of[counts > 0] >= 0).all():
+        lengths = np.diff(coded.offsets) if core is None else core.user_counts.copy()
+    else:
+        lengths = kept_lengths(coded.codes, coded.offsets, class_of, kept)
     stays = lengths >= min_length
     if not stays.any():
         raise ValueError(f"min_length = {min_length:,} leaves no sequence")
@@ -276,23 +282,37 @@ def classes_of(
     return Sequences.trusted(values, offsets, names, times), vocabulary, beside
 
 
+def _class_of(
+    vocabulary: Vocabulary, keys: pl.Series, counts: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Return the class of each key that was counted, −1 for one that has none."""
+    if vocabulary.unknown is not None:
+        return vocabulary.encode(keys, missing="mark").int().numpy()
+    # Classes stand in falling count, equal ones as they came: no key need be looked up.
+    codes = np.argsort(-counts, kind="stable")[: len(vocabulary)]
+    class_of = np.full(len(keys), ABSENT, np.int32)
+    class_of[codes] = np.arange(len(vocabulary), dtype=np.int32)
+    return class_of
+
+
 def _left(
-    coded: Coded, class_of: NDArray[np.int64], kept: NDArray[np.bool_] | None,
+    coded: Coded, class_of: NDArray[np.int32], kept: NDArray[np.bool_] | None,
     lengths: NDArray[np.int64],
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return the classes that are left, and when each was chosen, in seconds."""
-    codes, offsets, _, times, per_second = coded
+    codes, offsets, _, times, per_second, since = coded
     places = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=places[1:])
     # Whole seconds are made float64 on the way; nanoseconds must be divided before.
-    time_type = np.float64 if times is None or per_second == 1.0 else times.dtype.type
-    values, left = kept_classes(codes, offsets, class_of, kept, places, times, time_type)
+    whole = times is not None and times.dtype.kind == "i" and per_second != 1.0
+    time_type = np.int64 if whole else np.float64
+    values, left = kept_classes(codes, offsets, class_of, kept, places, times, time_type, since)
     seconds = None if left is None else torch.from_numpy(seconds_of(left, per_second))
     return torch.from_numpy(values), seconds
 
 
 def _is_left(
-    coded: Coded, class_of: NDArray[np.int64], kept: NDArray[np.bool_] | None,
+    coded: Coded, class_of: NDArray[np.int32], kept: NDArray[np.bool_] | None,
     stays: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:  # fmt: skip
     left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.data.sequences import Sequences, WindowBatch
+from widemax.kernels.slices import fill_from_right
 from widemax.validation import ABSENT, check_whole
 
 
@@ -46,8 +47,9 @@ class Holdout:
                 f"histories, targets and users must be as many, got {sizes[0]:,}, {sizes[1]:,} "
                 f"and {sizes[2]:,}"
             )
-        if bool((self.targets.lengths == 0).any()):
-            row = int((self.targets.lengths == 0).nonzero()[0])
+        empty = self.targets.lengths.numpy() == 0
+        if empty.any():
+            row = int(empty.argmax())
             raise ValueError(f"targets must not be empty, got an empty list in row {row:,}")
 
     @classmethod
@@ -72,8 +74,7 @@ class Holdout:
     def batch(self, rows: Tensor, *, max_history: int) -> WindowBatch:
         """Return what is known in the questions ``rows`` [B]; targets are -1, and ages 0: now."""
         max_history = check_whole("max_history", max_history, 1, 2**20)
-        ends = self.histories.offsets[rows + 1]
-        context = _padded(self.histories, rows, ends[:, None] - max_history, max_history)
+        context = _last(self.histories, rows, max_history)
         nothing = torch.full_like(rows, ABSENT)
         return WindowBatch(
             context=context,
@@ -86,14 +87,13 @@ class Holdout:
         """Return all that each user had, [B, E] padded with -1, to be left out of answers."""
         lengths = self.histories.lengths[rows]
         longest = max(1, int(lengths.max())) if len(rows) else 1
-        ends = self.histories.offsets[rows + 1]
-        return _padded(self.histories, rows, ends[:, None] - longest, longest)
+        return _last(self.histories, rows, longest)
 
 
-def _padded(sequences: Sequences, rows: Tensor, first: Tensor, width: int) -> Tensor:
-    """Return the values at places first … first + width − 1 that belong to each row, [B, width]."""
-    places = first + torch.arange(width)
-    outside = places < sequences.offsets[rows][:, None]
-    if not len(sequences.values):
-        return torch.full_like(places, ABSENT)
-    return sequences.values[places.clamp(min=0)].masked_fill(outside, ABSENT)
+def _last(sequences: Sequences, rows: Tensor, width: int) -> Tensor:
+    """Return the last values of each row, [B, width], with -1 before them where they are fewer."""
+    found = torch.empty(len(rows), width, dtype=torch.int64)
+    offsets = sequences.offsets
+    ends = offsets[rows + 1].numpy()
+    fill_from_right(sequences.values.numpy(), offsets[rows].numpy(), ends, ABSENT, found.numpy())
+    return found

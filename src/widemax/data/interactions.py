@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.data.columns import as_array
 from widemax.data.core import MAX_CORE, left_in_core
 from widemax.data.encoding import Coded, Encoder, classes_of
 from widemax.data.inputs import files_of
@@ -23,6 +25,9 @@ from widemax.kernels.grouping import MAX_ROWS, grouped
 from widemax.keys import Key, show
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
+
+# Times that lie no further apart than this are kept as 32 bits from the first on.
+_NEAR = 2**31
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -105,16 +110,17 @@ def read_interactions(
     check_whole("core", core, 0, MAX_CORE)
     wanted = Columns(user_column, item_column, time_column, goal_column)
     log = read_log(files_of(path), kind, wanted)
-    users, items = log.users(), log.items()
-    user_encoder, item_encoder = Encoder(users.dtype), Encoder(items.dtype)
-    user_codes, item_codes = at_once(
-        lambda: user_encoder.encode(users).numpy(), lambda: item_encoder.encode(items).numpy()
+    (user_codes, users), (item_codes, items) = at_once(
+        lambda: _numbered(log.users), lambda: _numbered(log.items)
     )
     times, goals = log.times(), log.goals()
-    numbers, per_second = (None, 1.0) if times is None else (as_array(times[0]), times[1])
+    given, per_second = (None, 1.0) if times is None else times
+    since = None if given is None else _first_of_near(given)
+    chunks = None if given is None else [chunk.to_numpy() for chunk in given.get_chunks()]
     # Items move with their times; whoever has more to move moves the numbers of the rows.
     marks = item_codes if goals is None else _row_numbers(len(item_codes))
-    codes, numbers, offsets, unsorted = grouped(user_codes, len(user_encoder.keys), marks, numbers)
+    codes, numbers, offsets, unsorted = grouped(user_codes, len(users), marks, chunks, since)
+    del user_codes, times, given, chunks  # their memory is soon wanted for what comes of them
     sorted_goals = None
     if goals is not None:
         sorted_goals = torch.from_numpy(goals.to_numpy()[codes])
@@ -124,14 +130,14 @@ def read_interactions(
             "%s: the rows of %s of %s users were not in time order; sorted by %s",
             path, f"{unsorted:,}", f"{len(offsets) - 1:,}", show(log.columns.time),
         )  # fmt: skip
-    kept = None
+    left = None
     if core > 1:
-        kept = left_in_core(codes, offsets, len(item_encoder.keys), core)
+        left = left_in_core(codes, offsets, len(items), core)
         min_count = max(min_count, 1)  # what is not in the core is no class
     sequences, vocabulary, left_goals = classes_of(
-        Coded(codes, offsets, user_encoder.keys, numbers, per_second),
-        item_encoder.keys,
-        kept=kept,
+        Coded(codes, offsets, users, numbers, per_second, since or 0),
+        items,
+        core=left,
         beside=sorted_goals,
         min_count=min_count,
         max_size=max_size,
@@ -144,6 +150,21 @@ def read_interactions(
         columns=log.columns,
         goals=left_goals,
     )
+
+
+def _numbered(column: Callable[[], pl.Series]) -> tuple[NDArray[np.int32], pl.Series]:
+    """Return the codes of a column of ids, which is not held for longer, and the key of each."""
+    ids = column()
+    encoder = Encoder(ids.dtype)
+    return encoder.encode(ids).numpy(), encoder.keys
+
+
+def _first_of_near(times: pl.Series) -> int | None:
+    """Return the first of whole times that all lie near to it, else None."""
+    if not times.dtype.is_integer():
+        return None
+    first = cast(int, times.min())
+    return first if cast(int, times.max()) - first < _NEAR else None
 
 
 def in_time_order(
@@ -167,7 +188,7 @@ def in_time_order(
     check_whole("num_groups", num_groups, 0, MAX_ROWS)
     rows = _row_numbers(len(groups))
     order, _, offsets, unsorted = grouped(groups.int().numpy(), num_groups, rows, times)
-    return torch.from_numpy(order), torch.from_numpy(offsets), unsorted
+    return torch.from_numpy(order).contiguous(), torch.from_numpy(offsets), unsorted
 
 
 def _row_numbers(count: int) -> NDArray[np.int32]:

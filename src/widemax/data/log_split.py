@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.data.encoding import recoded
@@ -14,6 +17,8 @@ from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.slices import joined_slices, part_lengths
 from widemax.validation import check_tensor
 from widemax.vocabulary import Vocabulary
+
+Lengths = NDArray[np.int64]
 
 TRAIN, VALIDATION, TEST = range(3)
 """The parts of a log, in the order in which they follow each other."""
@@ -34,7 +39,8 @@ class LogSplit:
     about without a history, ``skipped_targets`` the targets there that are no class.
 
     Cost: each part is copied once; histories share memory with ``train`` and ``final`` where
-    every user is asked about.
+    every user is asked about. ``final`` is copied when its values are first asked for, which may
+    be never; it holds on to the log.
 
     Reference: none.
 
@@ -106,17 +112,17 @@ def split_by_parts(sequences: Sequences, parts: Tensor) -> LogSplit:
     _check_parts(sequences, parts)
     lengths = part_lengths(parts.numpy(), sequences.offsets.numpy(), TEST + 1)
     # Marks never fall: each part of a sequence is one run of values.
-    return split_by_lengths(sequences, *map(torch.from_numpy, lengths))
+    return split_by_lengths(sequences, *lengths)
 
 
 def split_by_lengths(
-    sequences: Sequences, train: Tensor, validation: Tensor, test: Tensor
+    sequences: Sequences, train: Lengths, validation: Lengths, test: Lengths
 ) -> LogSplit:
     """Cut each sequence into its first ``train``, next ``validation`` and last ``test`` values."""
-    starts, before_test = sequences.offsets[:-1], train + validation
+    starts, before_test = sequences.offsets.numpy()[:-1], train + validation
     learned = _runs(sequences, starts, train)
     check_something_left(learned)
-    final = _runs(sequences, starts, before_test)
+    final = _LaterRuns(sequences, starts, before_test)
     asked, skipped = _asked(learned, _runs(sequences, starts + train, validation))
     coming = _runs(sequences, starts + before_test, test)
     asked_in_test, skipped_in_test = _asked(final, coming)
@@ -129,20 +135,41 @@ def split_by_lengths(
     )
 
 
-def _runs(sequences: Sequences, starts: Tensor, lengths: Tensor) -> Sequences:
+def _runs(sequences: Sequences, starts: Lengths, lengths: Lengths) -> Sequences:
     """Return of each sequence the run that starts there and is that long."""
-    where = starts.numpy(), lengths.numpy()
-    values = torch.from_numpy(joined_slices(sequences.values.numpy(), *where))
-    times = sequences.times
-    if times is not None:
-        times = torch.from_numpy(joined_slices(times.numpy(), *where))
-    return Sequences.trusted(values, offsets_of(lengths), sequences.names, times)
+    later = _LaterRuns(sequences, starts, lengths)
+    return Sequences.trusted(later.values, later.offsets, later.names, later.times)
+
+
+class _LaterRuns(Sequences):
+    """Of each sequence the run that starts there and is that long, copied when it is asked for."""
+
+    _whole: Sequences
+    _starts: Lengths
+
+    def __init__(self, sequences: Sequences, starts: Lengths, lengths: Lengths) -> None:
+        offsets = offsets_of(torch.from_numpy(lengths))
+        given = {"offsets": offsets, "names": sequences.names, "_whole": sequences}
+        for name, value in {**given, "_starts": starts}.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def values(self) -> Tensor:
+        return self._copied(self._whole.values)
+
+    @cached_property
+    def times(self) -> Tensor | None:
+        return None if self._whole.times is None else self._copied(self._whole.times)
+
+    def _copied(self, whole: Tensor) -> Tensor:
+        where = self._starts, self.lengths.numpy()
+        return torch.from_numpy(joined_slices(whole.numpy(), *where))
 
 
 def _asked(known: Sequences, coming: Sequences) -> tuple[Holdout, int]:
     """Return the questions from what is known to what comes, and how many had nothing known."""
-    wanted = coming.lengths > 0
-    users = (wanted & (known.lengths > 0)).nonzero()[:, 0]
+    wanted = coming.lengths.numpy() > 0
+    users = torch.from_numpy(np.flatnonzero(wanted & (known.lengths.numpy() > 0)))
     skipped = int(wanted.sum()) - len(users)
     if len(users) < len(known):
         known, coming = known.chosen(users), coming.chosen(users)
@@ -151,7 +178,7 @@ def _asked(known: Sequences, coming: Sequences) -> tuple[Holdout, int]:
 
 def distinct_targets(targets: Sequences) -> Sequences:
     """Return each sequence without what it has had before: what is found once is found."""
-    if not len(targets.values) or int(targets.lengths.max()) < 2:
+    if not len(targets.values) or int(targets.lengths.numpy().max()) < 2:
         return targets
     num_classes = int(targets.values.max()) + 1
     rows = torch.arange(len(targets)).repeat_interleave(targets.lengths)

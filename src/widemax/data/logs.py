@@ -55,11 +55,12 @@ class Columns:
 class Log:
     """The columns of all files of a log, end to end, and where each file starts.
 
-    Formula: row r of ``table`` is row r − starts[f] of the last file f with starts[f] ≤ r.
+    Formula: row r is row r − starts[f] of the last file f with starts[f] ≤ r.
 
-    Shapes: ``table`` has T rows; ``starts`` is as long as ``files``.
+    Shapes: the ``parts`` have T rows together; they are as many as ``files`` and ``starts``.
 
-    Cost: it holds the columns as they were read; each method makes one of them anew.
+    Cost: each method reads one column of Parquet anew, so that they need not stand in memory at
+    once; of other formats the columns are held as they were read.
 
     Reference: none.
 
@@ -72,7 +73,7 @@ class Log:
     [7, 7]
     """
 
-    table: pl.DataFrame
+    parts: list[pl.LazyFrame]
     columns: Columns
     from_text: bool
     files: list[Path]
@@ -89,15 +90,22 @@ class Log:
     def times(self) -> tuple[pl.Series, float] | None:
         """Return when, as numbers, and how many of them make a second; None without times."""
         column = self.columns.time
-        return as_times(self.table[column], self._fault_in(column)) if column else None
+        return as_times(self._column(column), self._fault_in(column)) if column else None
 
     def goals(self) -> pl.Series | None:
         """Return where the goal was reached, as booleans; None if no column says it."""
         column = self.columns.goal
-        return as_flags(self.table[column], self._fault_in(column)) if column else None
+        return as_flags(self._column(column), self._fault_in(column)) if column else None
 
     def _ids(self, column: str) -> pl.Series:
-        return as_ids(self.table[column], self._fault_in(column), from_text=self.from_text)
+        return as_ids(self._column(column), self._fault_in(column), from_text=self.from_text)
+
+    def _column(self, name: str) -> pl.Series:
+        columns = []
+        for path, part in zip(self.files, self.parts, strict=True):
+            with reading(path):
+                columns.append(part.select(name).collect()[name])
+        return pl.concat(columns)
 
     def _fault_in(self, column: str) -> Fault:
         def fault(row: int, message: str) -> ValueError:
@@ -111,13 +119,13 @@ class Log:
 
 
 def read_log(files: list[Path], kind: TableKind, wanted: Columns) -> Log:
-    """Read the wanted columns of all files; a name that is "" is guessed from the usual ones.
+    """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
     Formula: none.
 
     Shapes: see ``Log``.
 
-    Cost: of Parquet only these columns are read, of the other formats everything.
+    Cost: of Parquet no column is read yet, of the other formats everything.
 
     Reference: none.
 
@@ -129,23 +137,23 @@ def read_log(files: list[Path], kind: TableKind, wanted: Columns) -> Log:
     >>> read_log([path], "csv", Columns("", "")).columns.item
     'movieId'
     """
-    parts: list[pl.DataFrame] = []
-    columns = wanted
+    parts: list[pl.LazyFrame] = []
+    columns, starts = wanted, [0]
     for path in files:
-        part, columns = _read_part(path, kind, columns)
-        if parts and part.schema != parts[0].schema:
+        part, columns, height = _read_part(path, kind, columns)
+        schema = part.collect_schema()
+        if parts and schema != (first := parts[0].collect_schema()):
             raise ValueError(
-                f"{path}: the columns are {_schema(part)}, but {_schema(parts[0])} in {files[0]}"
+                f"{path}: the columns are {_listed_types(schema)}, "
+                f"but {_listed_types(first)} in {files[0]}"
             )
         parts.append(part)
-    starts = [0]
-    for part in parts[:-1]:
-        starts.append(starts[-1] + part.height)
-    return Log(pl.concat(parts), columns, kind != "parquet", files, starts)
+        starts.append(starts[-1] + height)
+    return Log(parts, columns, kind != "parquet", files, starts[:-1])
 
 
-def _read_part(path: Path, kind: TableKind, wanted: Columns) -> tuple[pl.DataFrame, Columns]:
-    """Return the wanted columns of one file, and their names where they had to be guessed."""
+def _read_part(path: Path, kind: TableKind, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
+    """Return the wanted columns of a file, their names where they were guessed, and its height."""
     lazy = scan_table(path, kind)
     with reading(path):
         there = lazy.collect_schema().names()
@@ -156,11 +164,14 @@ def _read_part(path: Path, kind: TableKind, wanted: Columns) -> tuple[pl.DataFra
         raise ValueError(
             f"{path}: user, item, time and goal must be different columns, got {names}"
         )
+    part = lazy.select(names)
     with reading(path):
-        part = lazy.select(names).collect()
-    if part.is_empty():
+        if kind != "parquet":
+            part = part.collect().lazy()  # without the other columns, which were read too
+        height = part.select(pl.len()).collect().item()
+    if not height:
         raise ValueError(f"{path} is empty: it has the columns {_listed(there)}, but no row")
-    return part, columns
+    return part, columns, height
 
 
 def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
@@ -190,5 +201,5 @@ def _listed(names: list[str]) -> str:
     return ", ".join(map(show, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
 
 
-def _schema(table: pl.DataFrame) -> str:
-    return ", ".join(f"{show(name)} {dtype}" for name, dtype in table.schema.items())
+def _listed_types(schema: pl.Schema) -> str:
+    return ", ".join(f"{show(name)} {dtype}" for name, dtype in schema.items())

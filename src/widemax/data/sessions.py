@@ -21,7 +21,7 @@ def sessions_of(sequences: Sequences, *, gap: float) -> tuple[Sequences, Tensor]
     whatever stands beside them (``Source.goals``) stands beside the sessions too. An empty sequence
     has no session.
 
-    Cost: one pass over the times; values and times are shared, not copied.
+    Cost: two passes over the times; values and times are shared, not copied.
 
     Reference: half an hour (``gap=1800``) is the custom of web logs since Catledge and Pitkow,
     "Characterizing Browsing Strategies in the World-Wide Web", 1995, who found 25.5 minutes.
@@ -41,6 +41,6 @@ def sessions_of(sequences: Sequences, *, gap: float) -> tuple[Sequences, Tensor]
     starts, owners, falls = pauses(sequences.times.numpy(), sequences.offsets.numpy(), gap)
     if falls >= 0:
         raise ValueError(f"times must not fall within a sequence, they do at value {falls:,}")
-    offsets = torch.cat([torch.from_numpy(starts), torch.tensor([len(sequences.values)])])
+    offsets = torch.from_numpy(starts)
     sessions = Sequences.trusted(sequences.values, offsets, times=sequences.times)
     return sessions, torch.from_numpy(owners)

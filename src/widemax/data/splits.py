@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,8 +38,8 @@ def leave_one_out(sequences: Sequences) -> LogSplit:
     >>> split.test.users.tolist(), split.validation.users.tolist(), len(split.train)
     ([0, 2], [0], 3)
     """
-    lengths = sequences.lengths
-    test, validation = (lengths > 1).long(), (lengths > 2).long()
+    lengths = sequences.lengths.numpy()
+    test, validation = (lengths > 1).astype(np.int64), (lengths > 2).astype(np.int64)
     return split_by_lengths(sequences, lengths - validation - test, validation, test)
 
 

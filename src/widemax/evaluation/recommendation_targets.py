@@ -32,15 +32,19 @@ class WantedTargets:
         """Return which places of lists [B, k] for users [B] hold a target, bool [B, k]."""
         keys = rows[:, None] * self.width + ids
         # Classes that are nobody's target would be read as another user's.
-        return self._among(keys) & (ids >= 0) & (ids < self.width)
+        return self._places(keys)[1] & (ids >= 0) & (ids < self.width)
 
     def already_in(self, histories: Sequences) -> int:
         """Return how many targets their users had before."""
-        return int(torch.isin(self.keys, self._keys(histories)).sum())
+        had = torch.zeros(len(self.keys), dtype=torch.bool)
+        places, is_there = self._places(self._keys(histories))
+        had[places[is_there]] = True
+        return int(had.sum())
 
-    def _among(self, keys: Tensor) -> Tensor:
-        place = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
-        return self.keys[place] == keys
+    def _places(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where each key stands among the targets, and whether it does."""
+        places = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
+        return places, self.keys[places] == keys
 
     def _keys(self, sequences: Sequences) -> Tensor:
         owners = torch.arange(len(sequences)).repeat_interleave(sequences.lengths)

@@ -225,17 +225,9 @@ def linear_topk(
     Of equal scores the smaller id is the better.
     """
     queries = widened(queries)
-    keeper = best_keeper(queries, k)
+    keeper = best_keeper(queries, k, exclude)
     size = _TILE_SCORES if isinstance(keeper, KernelKeeper) else _TOPK_TILE_SCORES
     with _without_autocast(queries):
         for tile in _tiles(queries, vectors, biases, size):
-            if exclude is not None:
-                _remove(tile.scores, exclude[tile.rows], tile.classes)
             keeper.offer(tile.rows, tile.classes.start, tile.scores)
     return keeper.result()
-
-
-def _remove(scores: Tensor, exclude: Tensor, classes: slice) -> None:
-    here = (exclude >= classes.start) & (exclude < classes.stop)
-    rows, _ = here.nonzero(as_tuple=True)
-    scores[rows, exclude[here] - classes.start] = -torch.inf

@@ -25,11 +25,14 @@ class BestKeeper(Protocol):
         """Return the best of all offered, best first."""
 
 
-def best_keeper(queries: Tensor, k: int) -> BestKeeper:
-    """Return what keeps the k best for each query: the kernel on the CPU, torch elsewhere."""
+def best_keeper(queries: Tensor, k: int, exclude: Tensor | None = None) -> BestKeeper:
+    """Return what keeps the k best for each query: the kernel on the CPU, torch elsewhere.
+
+    What a row excludes, [B, E] with -1 for nothing, is never kept.
+    """
     if queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64):
-        return KernelKeeper(queries, k)
-    return TorchKeeper(queries, k)
+        return KernelKeeper(queries, k, exclude)
+    return TorchKeeper(queries, k, exclude)
 
 
 class KernelKeeper:
@@ -37,12 +40,15 @@ class KernelKeeper:
 
     After the first tiles hardly a block holds a score above the k-th best so far, so that only
     the maxima cost a pass over the scores. They are left to torch, which takes them fastest; the
-    kernel goes on in OpenMP's threads, which are still awake from that.
+    kernel goes on in OpenMP's threads, which are still awake from that. What is excluded is told
+    when it would enter: to take it out of every tile would cost more than to look it up then.
     """
 
-    def __init__(self, queries: Tensor, k: int) -> None:
+    def __init__(self, queries: Tensor, k: int, exclude: Tensor | None = None) -> None:
         self.k = k
-        self.kept = kernel.nothing_kept(len(queries), k, queries.new_empty(0).numpy().dtype)
+        dtype = queries.new_empty(0).numpy().dtype
+        excluded = None if exclude is None else exclude.numpy()
+        self.kept = kernel.nothing_kept(len(queries), k, dtype, excluded)
 
     def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
         """Take the scores of classes ``first_id`` and following for these rows."""
@@ -64,13 +70,16 @@ class KernelKeeper:
 class TorchKeeper:
     """Keeps the best on any device, in plain torch: the reference of ``KernelKeeper``."""
 
-    def __init__(self, queries: Tensor, k: int) -> None:
+    def __init__(self, queries: Tensor, k: int, exclude: Tensor | None = None) -> None:
         self.scores = queries.new_full((len(queries), k), -torch.inf)
         self.ids = torch.full((len(queries), k), ABSENT, device=queries.device)
+        self.exclude = exclude
 
     def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
         """Take the scores of classes ``first_id`` and following for these rows."""
         k = self.scores.shape[1]
+        if self.exclude is not None:
+            scores = _without(scores, self.exclude[rows] - first_id)
         found, columns = _best_columns(scores, min(k, scores.shape[1]))
         # Those kept come first: they have the smaller ids, and the sort is stable.
         both = torch.cat([self.scores[rows], found], dim=1)
@@ -85,6 +94,13 @@ class TorchKeeper:
             raise _nan_error()
         ids = self.ids.masked_fill(self.scores == -torch.inf, ABSENT)
         return TopK(ids=ids, scores=self.scores)
+
+
+def _without(scores: Tensor, columns: Tensor) -> Tensor:
+    """Return the scores with −inf in these columns [B, E], of which some lie outside."""
+    here = (columns >= 0) & (columns < scores.shape[1])
+    rows, _ = here.nonzero(as_tuple=True)
+    return scores.index_put((rows, columns[here]), scores.new_tensor(-torch.inf))
 
 
 def _best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

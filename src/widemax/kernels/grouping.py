@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from widemax.kernels.blocks import in_blocks
+from widemax.kernels.memory import unset
 
 Numbers = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -41,8 +43,7 @@ def number_dense(chunks: list[Numbers], low: int, span: int) -> tuple[Codes, Num
     >>> codes.tolist(), keys.tolist()
     ([0, 1, 0], [7, 9])
     """
-    # NumPy asks for large pages, which a kernel's own arrays do not get: fewer and cheaper faults.
-    codes = np.empty(sum(map(len, chunks)), np.int32)
+    codes = unset(sum(map(len, chunks)), np.int32)
     keys = np.empty(min(span, len(codes)), np.int64)
     code_of = np.full(span, -1, np.int32)
     start = seen = 0
@@ -69,7 +70,11 @@ def _number_dense(
 
 
 def grouped(
-    codes: Codes, num_groups: int, marks: Codes, times: NDArray[Any] | None = None
+    codes: Codes,
+    num_groups: int,
+    marks: Codes,
+    times: NDArray[Any] | Sequence[NDArray[Any]] | None = None,
+    since: int | None = None,
 ) -> tuple[Codes, NDArray[Any] | None, Numbers, int]:
     """Return marks and times of the rows by group, then time, and how many groups were unsorted.
 
@@ -77,11 +82,13 @@ def grouped(
     group and time, or without times, keep their order.
 
     Shapes: codes [T], each in 0 … num_groups − 1; marks [T], whatever shall follow the rows: their
-    items, or their numbers; times [T] → marks [T], times [T], offsets [num_groups + 1], and in how
-    many groups a time fell.
+    items, or their numbers; times [T], whole or in chunks → marks [T], times [T], offsets
+    [num_groups + 1], and in how many groups a time fell. Times come back as they are or, if
+    ``since`` is given, as int32 after that: the caller knows that none is earlier, or 2^31 later.
 
     Cost: O(T + num_groups) for what is in order, as logs mostly are; O(n log n) for a long group
-    that is not. In two threads each row is counted and moved by one of them.
+    that is not. In two threads each row is counted and moved by one of them. Mark and time of a row
+    lie side by side, so that one place in memory is looked for; less of it with ``since``.
 
     Reference: counting sort (Knuth, volume 3, 5.2); insertion or merge sort within a group.
 
@@ -94,22 +101,33 @@ def grouped(
     """
     counts = _counted_in_blocks(codes, num_groups, _ALL)
     offsets = np.zeros(num_groups + 1, np.int64)
-    np.cumsum(sum(counts.values()), out=offsets[1:])
+    np.cumsum(sum(counts.values()), dtype=np.int64, out=offsets[1:])
     # Where the next row of each group goes, of each block: after those of the blocks before.
-    free = offsets[:-1].copy()
+    free = offsets[:-1].astype(_number_type(len(codes)))
     for start in sorted(counts):
         counts[start], free = free, free + counts[start]
-    timed = times is not None
-    moved_marks = np.empty_like(marks)
-    moved_times = np.empty_like(times) if timed else np.empty(0, np.int64)
-    given = times if times is not None else moved_times
+    if times is None:
+        moved = np.empty_like(marks)
+        in_blocks(
+            lambda start, stop: _move_marks(start, stop, codes, marks, counts[start], moved),
+            len(codes),
+        )
+        return moved, None, offsets, 0
+    chunks = [times] if isinstance(times, np.ndarray) else times
+    moved_marks, moved_times = _side_by_side(marks, chunks, since)
 
     def move(start: int, stop: int) -> None:
-        _move(start, stop, codes, marks, given, counts[start], moved_marks, moved_times)
+        first = 0
+        for chunk in chunks:
+            low, high = max(start, first), min(stop, first + len(chunk))
+            if low < high:
+                _move(
+                    codes[low:high], marks[low:high], chunk[low - first : high - first],
+                    since or 0, counts[start], moved_marks, moved_times,
+                )  # fmt: skip
+            first += len(chunk)
 
     in_blocks(move, len(codes))
-    if not timed:
-        return moved_marks, None, offsets, 0
     unsorted = in_blocks(
         lambda start, stop: int(_sort(start, stop, offsets, moved_marks, moved_times)),
         len(codes),
@@ -140,21 +158,26 @@ def counted(codes: NDArray[Any], num_codes: int, kept: NDArray[np.bool_] | None 
 
 def _counted_in_blocks(
     codes: NDArray[Any], num_codes: int, kept: NDArray[np.bool_]
-) -> dict[int, Numbers]:
+) -> dict[int, NDArray[Any]]:
     """Return the counts in each block of rows, by the row that it starts with."""
-    counts: dict[int, Numbers] = {}
+    counts: dict[int, NDArray[Any]] = {}
 
     def count(start: int, stop: int) -> None:
-        counts[start] = np.zeros(num_codes, np.int64)
+        counts[start] = np.zeros(num_codes, _number_type(len(codes)))
         _count(start, stop, codes, kept, counts[start])
 
     in_blocks(count, len(codes))
     return counts
 
 
+def _number_type(rows: int) -> type[np.integer[Any]]:
+    """Return the type that can number as many rows: the smaller, the more stays in the cache."""
+    return np.int32 if rows <= MAX_ROWS else np.int64
+
+
 @_kernel
 def _count(
-    start: int, stop: int, codes: NDArray[Any], kept: NDArray[np.bool_], counts: Numbers
+    start: int, stop: int, codes: NDArray[Any], kept: NDArray[np.bool_], counts: NDArray[Any]
 ) -> None:
     if len(kept) == 0:
         for row in range(start, stop):
@@ -164,19 +187,37 @@ def _count(
             counts[codes[row]] += kept[row]
 
 
+def _side_by_side(
+    marks: Codes, times: Sequence[NDArray[Any]], since: int | None
+) -> tuple[Codes, NDArray[Any]]:
+    """Return room for marks and times, each pair in one place."""
+    time_type = times[0].dtype if since is None else np.dtype(np.int32)
+    pair = np.dtype([("mark", marks.dtype), ("time", time_type)], align=True)
+    pairs = unset(len(marks), pair)
+    return pairs["mark"], pairs["time"]
+
+
 @_kernel
 def _move(
-    start: int, stop: int, codes: Codes, marks: Codes, times: NDArray[Any],
-    free: Numbers, moved_marks: Codes, moved_times: NDArray[Any],
+    codes: Codes, marks: Codes, times: NDArray[Any], since: int,
+    free: NDArray[Any], moved_marks: Codes, moved_times: NDArray[Any],
 ) -> None:  # fmt: skip
-    timed = len(times) > 0
-    for row in range(start, stop):
+    for row in range(len(codes)):
         code = codes[row]
         place = free[code]
         free[code] = place + 1
         moved_marks[place] = marks[row]
-        if timed:
-            moved_times[place] = times[row]
+        moved_times[place] = times[row] - since
+
+
+@_kernel
+def _move_marks(
+    start: int, stop: int, codes: Codes, marks: Codes, free: NDArray[Any], moved_marks: Codes
+) -> None:
+    for row in range(start, stop):
+        code = codes[row]
+        moved_marks[free[code]] = marks[row]
+        free[code] += 1
 
 
 @_kernel

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from widemax.kernels.grouping import MAX_ROWS, counted
+from widemax.kernels.memory import unset
 
 Numbers = NDArray[np.int64]
 Items = NDArray[Any]
@@ -16,6 +17,14 @@ Items = NDArray[Any]
 
 # Times the core: an item with fewer interactions may well become poor.
 _FEW = 4
+
+
+class Peeled(NamedTuple):
+    """What is left of a log: which interactions [T], how many of each user and of each item."""
+
+    kept: NDArray[np.bool_]
+    user_counts: Numbers
+    item_counts: Numbers
 
 
 def k_core(items: Items, offsets: Numbers, num_items: int, core: int) -> NDArray[np.bool_]:
@@ -38,7 +47,13 @@ def k_core(items: Items, offsets: Numbers, num_items: int, core: int) -> NDArray
     >>> k_core(np.array([0, 1, 0, 1, 2]), np.array([0, 2, 4, 5]), 3, 2).tolist()
     [True, True, True, True, False]
     """
-    kept = np.ones(len(items), np.bool_)
+    return peeled(items, offsets, num_items, core).kept
+
+
+def peeled(items: Items, offsets: Numbers, num_items: int, core: int) -> Peeled:
+    """Return what ``k_core`` does, and how much of each user and item is left."""
+    kept = unset(len(items), np.bool_)
+    kept.fill(True)
     counts = counted(items, num_items)
     left = np.concatenate([np.diff(offsets), counts])
     poor = np.empty(len(left), np.int64)
@@ -50,7 +65,9 @@ def k_core(items: Items, offsets: Numbers, num_items: int, core: int) -> NDArray
         if num_poor:
             index = _indexed(items, offsets, np.where(counts < most, counts, 0))
             num_poor = _peel(items, offsets, *index, core, left, poor, num_poor, kept)
-    return kept
+    left[left < core] = 0  # they are gone, whatever was counted when they went
+    num_users = len(offsets) - 1
+    return Peeled(kept, left[:num_users], left[num_users:])
 
 
 def _indexed(items: Items, offsets: Numbers, counts: Numbers) -> tuple[Numbers, Items, Items]:

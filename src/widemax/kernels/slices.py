@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from widemax.kernels.blocks import in_blocks
+from widemax.kernels.memory import unset
 
 Numbers = NDArray[np.int64]
 Codes = NDArray[Any]
@@ -59,7 +60,7 @@ def joined_slices(values: NDArray[Any], starts: Numbers, lengths: Numbers) -> ND
     """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    joined = np.empty(offsets[-1], values.dtype)
+    joined = unset(int(offsets[-1]), values.dtype)
     in_blocks(
         lambda start, stop: _join(start, stop, values, starts, offsets, joined),
         len(joined),
@@ -79,8 +80,41 @@ def _join(
             joined[place] = values[place + moved]
 
 
+@_kernel
+def fill_from_right(
+    values: Numbers, starts: Numbers, ends: Numbers, nothing: int, found: Numbers
+) -> None:
+    """Write the last values of slices to the right of the rows of ``found``, in place.
+
+    Formula: row i ends with the values[starts[i] : ends[i]], or with as many of the last of them as
+    it has places; what is left of it holds ``nothing``.
+
+    Shapes: values [T]; starts and ends [B]; found [B, W].
+
+    Cost: one pass over ``found``.
+
+    Reference: none.
+
+    Use when: histories of different length are to stand in one matrix. Avoid when: the first of
+    each are wanted.
+
+    >>> found = np.empty((2, 3), np.int64)
+    >>> fill_from_right(np.arange(9), np.array([0, 4]), np.array([2, 9]), -1, found)
+    >>> found.tolist()
+    [[-1, 0, 1], [6, 7, 8]]
+    """
+    rows, width = found.shape
+    for row in range(rows):
+        length = min(width, ends[row] - starts[row])
+        for place in range(width - length):
+            found[row, place] = nothing
+        first = ends[row] - width
+        for place in range(width - length, width):
+            found[row, place] = values[first + place]
+
+
 def kept_lengths(
-    codes: Codes, offsets: Numbers, class_of: Numbers, kept: NDArray[np.bool_] | None
+    codes: Codes, offsets: Numbers, class_of: Codes, kept: NDArray[np.bool_] | None
 ) -> Numbers:
     """Return how many codes of each sequence are kept and have a class.
 
@@ -111,7 +145,7 @@ def kept_lengths(
 
 @_kernel
 def _lengths(
-    start: int, stop: int, codes: Codes, offsets: Numbers, class_of: Numbers,
+    start: int, stop: int, codes: Codes, offsets: Numbers, class_of: Codes,
     kept: NDArray[np.bool_], lengths: Numbers,
 ) -> None:  # fmt: skip
     for row in range(start, stop):
@@ -125,11 +159,12 @@ def _lengths(
 def kept_classes(
     codes: Codes,
     offsets: Numbers,
-    class_of: Numbers,
+    class_of: Codes,
     kept: NDArray[np.bool_] | None,
     places: Numbers,
     times: NDArray[Any] | None,
     time_type: type[np.generic],
+    since: int = 0,
 ) -> tuple[Numbers, NDArray[Any] | None]:
     """Return the classes of the codes that are kept and have one, and their times.
 
@@ -137,7 +172,7 @@ def kept_classes(
 
     Shapes: as there; places [N + 1], where what is left of each sequence starts in the result: one
     that stays is as long as ``kept_lengths`` says, one that does not has length 0; times [T] →
-    classes [T'], times [T'] of ``time_type``.
+    classes [T'], times [T'] of ``time_type``, to which ``since`` is added.
 
     Cost: O(T), one pass for both.
 
@@ -154,13 +189,13 @@ def kept_classes(
     >>> values.tolist(), left.tolist()
     ([0, 0], [6.0, 7.0])
     """
-    values = np.empty(places[-1], np.int64)
+    values = unset(int(places[-1]), np.int64)
     marks = np.empty(0, np.bool_) if kept is None else kept
-    left = np.empty(0 if times is None else places[-1], time_type)
+    left = unset(0 if times is None else int(places[-1]), time_type)
     given = left if times is None else times
 
     def keep(start: int, stop: int) -> None:
-        _keep(start, stop, codes, offsets, class_of, marks, places, given, values, left)
+        _keep(start, stop, codes, offsets, class_of, marks, places, given, since, values, left)
 
     in_blocks(keep, len(codes), offsets)
     return values, None if times is None else left
@@ -168,8 +203,8 @@ def kept_classes(
 
 @_kernel
 def _keep(
-    start: int, stop: int, codes: Codes, offsets: Numbers, class_of: Numbers,
-    kept: NDArray[np.bool_], places: Numbers, times: NDArray[Any],
+    start: int, stop: int, codes: Codes, offsets: Numbers, class_of: Codes,
+    kept: NDArray[np.bool_], places: Numbers, times: NDArray[Any], since: int,
     values: Numbers, left: NDArray[Any],
 ) -> None:  # fmt: skip
     timed = len(times) > 0
@@ -184,20 +219,21 @@ def _keep(
             if found >= 0:
                 values[written] = found
                 if timed:
-                    left[written] = times[place]
+                    left[written] = times[place] + since
                 written += 1
 
 
 def pauses(
     times: NDArray[np.float64], offsets: Numbers, gap: float
 ) -> tuple[Numbers, Numbers, int]:
-    """Return where sessions start, whose each is, and the first place where a time falls, or −1.
+    """Return where sessions start and the last ends, whose each is, and where a time falls, or −1.
 
     Formula: a session starts with a sequence, and at each p with times[p] − times[p − 1] > gap.
 
-    Shapes: times [T], offsets [N + 1] → starts [S], owners [S] in 0 … N − 1.
+    Shapes: times [T], offsets [N + 1] → starts [S + 1], the last of them T; owners [S] in
+    0 … N − 1; of the places where a time falls the first.
 
-    Cost: O(T), one pass.
+    Cost: O(T), two passes: to count, to write.
 
     Reference: none.
 
@@ -205,39 +241,67 @@ def pauses(
 
     >>> starts, owners, falls = pauses(np.array([0.0, 60, 9000, 5]), np.array([0, 3, 4]), 1800.0)
     >>> starts.tolist(), owners.tolist(), falls
-    ([0, 2, 3], [0, 0, 1], -1)
+    ([0, 2, 3, 4], [0, 0, 1], -1)
     """
-    # Room for a session at each place; of what is not written, no memory is taken.
-    starts, owners = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
-
-    def cut(start: int, stop: int) -> tuple[slice, int]:
-        first = int(offsets[start])
-        found, falls = _cut(start, stop, times, offsets, gap, starts[first:], owners[first:])
-        return slice(first, first + found), falls
-
-    blocks = in_blocks(cut, len(times), offsets)
-    falls = [fall for _, fall in blocks if fall >= 0]
-    found = [place for place, _ in blocks]
-    return (
-        np.concatenate([starts[place] for place in found]),
-        np.concatenate([owners[place] for place in found]),
-        min(falls, default=-1),
+    blocks = in_blocks(
+        lambda start, stop: (start, *_count_pauses(start, stop, times, offsets, gap)),
+        len(times),
+        offsets,
     )
+    total = 0
+    first = {}
+    for start, found, _ in blocks:
+        first[start] = total
+        total += found
+    starts, owners = unset(total + 1, np.int64), unset(total, np.int64)
+    starts[-1] = len(times)
+    in_blocks(
+        lambda start, stop: _cut(
+            start, stop, times, offsets, gap, starts[first[start] :], owners[first[start] :]
+        ),
+        len(times),
+        offsets,
+    )
+    return starts, owners, min((fall for *_, fall in blocks if fall >= 0), default=-1)
+
+
+@_kernel
+def _count_pauses(
+    start: int, stop: int, times: NDArray[np.float64], offsets: Numbers, gap: float
+) -> tuple[int, int]:
+    """Return how many sessions there are, and the first place where a time falls, or −1."""
+    found = falling = 0
+    # All neighbours first, in one loop without branches; then not those of different sequences.
+    for place in range(offsets[start] + 1, offsets[stop]):
+        pause = times[place] - times[place - 1]
+        found += pause > gap
+        falling += pause < 0
+    for row in range(start, stop):
+        first = offsets[row]
+        if first < offsets[row + 1]:
+            found += 1
+            if first > offsets[start]:
+                pause = times[first] - times[first - 1]
+                found -= pause > gap
+                falling -= pause < 0
+    if falling == 0:
+        return found, -1
+    for row in range(start, stop):
+        for place in range(offsets[row] + 1, offsets[row + 1]):
+            if times[place] < times[place - 1]:
+                return found, place
+    return found, -1
 
 
 @_kernel
 def _cut(
     start: int, stop: int, times: NDArray[np.float64], offsets: Numbers, gap: float,
     starts: Numbers, owners: Numbers,
-) -> tuple[int, int]:  # fmt: skip
-    found, falls = 0, -1
+) -> None:  # fmt: skip
+    found = 0
     for row in range(start, stop):
         for place in range(offsets[row], offsets[row + 1]):
-            pause = gap if place == offsets[row] else times[place] - times[place - 1]
-            if pause < 0 and falls < 0:
-                falls = place
-            if pause > gap or place == offsets[row]:
+            if place == offsets[row] or times[place] - times[place - 1] > gap:
                 starts[found] = place
                 owners[found] = row
                 found += 1
-    return found, falls

@@ -21,26 +21,37 @@ _SCORES_A_THREAD = 2**17
 
 
 class Kept(NamedTuple):
-    """What each row has kept, by rising id, and the score that a newcomer must exceed."""
+    """What each row has kept, by rising id, the score that a newcomer must exceed, and who may not.
+
+    The excluded ids of a row are sorted.
+    """
 
     scores: NDArray[np.floating]
     ids: NDArray[np.int64]
     sizes: NDArray[np.int64]
     thresholds: NDArray[np.floating]
+    excluded: NDArray[np.int64]
 
     def rows(self, rows: slice) -> Kept:
         """Return a view of some rows."""
-        return Kept(self.scores[rows], self.ids[rows], self.sizes[rows], self.thresholds[rows])
+        scores, ids, sizes, thresholds, excluded = self
+        return Kept(scores[rows], ids[rows], sizes[rows], thresholds[rows], excluded[rows])
 
 
-def nothing_kept(rows: int, k: int, dtype: DTypeLike) -> Kept:
-    """Return the state before the first tile: a score of −inf never gets in."""
+def nothing_kept(
+    rows: int, k: int, dtype: DTypeLike, excluded: NDArray[np.int64] | None = None
+) -> Kept:
+    """Return the state before the first tile: a score of −inf never gets in.
+
+    Nor does an id that is ``excluded`` [R, E] in its row, of which −1 says nothing.
+    """
     room = k + max(k, _LEAST_ROOM)
     return Kept(
         scores=np.empty((rows, room), dtype),
         ids=np.empty((rows, room), np.int64),
         sizes=np.zeros(rows, np.int64),
         thresholds=np.full(rows, -np.inf, dtype),
+        excluded=np.empty((rows, 0), np.int64) if excluded is None else np.sort(excluded, axis=1),
     )
 
 
@@ -54,14 +65,15 @@ def offer(
     """Keep what may be among the k best of its row; return False if a score is NaN.
 
     Formula: of all scores offered, ``kept`` holds the k best, equal ones by the smaller id, and
-    perhaps some that are not. A score enters if it exceeds the k-th best when the row was last
-    sifted; it is sifted when full.
+    perhaps some that are not, but none that its row excludes. A score enters if it exceeds the k-th
+    best when the row was last sifted; it is sifted when full.
 
     Shapes: scores [R, C] of classes first_id … first_id + C − 1; block_best [R, C // 64] the
     largest of each 64 neighbours, NaN if one is; the rows of ``kept`` are these R.
 
     Cost: O(R·C / 64) when few scores enter: for scores in no order about k·log2(V / k) of a row.
-    O(R·C) when they rise with the id, so that all enter.
+    O(R·C) when they rise with the id, so that all enter. Each that would enter is looked up among
+    the excluded, in log2 E steps.
 
     Reference: the reservoir of Faiss (Johnson, Douze & Jégou 2017), behind block maxima.
 
@@ -118,7 +130,7 @@ def _offer_rows(
                 continue
             for column in range(block * BLOCK, min((block + 1) * BLOCK, columns)):
                 score = scores[row, column]
-                if score <= threshold:
+                if score <= threshold or _is_among(kept.excluded[row], first_id + column):
                     continue
                 if np.isnan(score):
                     return False
@@ -132,6 +144,18 @@ def _offer_rows(
                 size += 1
         kept.thresholds[row], kept.sizes[row] = threshold, size
     return True
+
+
+@njit(cache=True, nogil=True)
+def _is_among(ordered: NDArray[np.int64], sought: int) -> bool:
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < sought:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(ordered) and ordered[low] == sought
 
 
 @njit(cache=True, nogil=True)

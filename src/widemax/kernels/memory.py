@@ -1,0 +1,32 @@
+"""Memory for long arrays that are written once, from front to back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+
+
+def unset(count: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of whatever its memory holds, which comes in small pages.
+
+    Formula: none.
+
+    Shapes: [count].
+
+    Cost: about 0.6 ms a megabyte when it is first written. NumPy asks for large pages, which take a
+    quarter of that where they lie ready; but a virtual machine that gives free memory back to its
+    host has none ready, and waits five times as long.
+
+    Reference: none.
+
+    Use when: an array of megabytes is filled in order. Avoid when: it is small, or read and written
+    here and there for long: large pages are found faster.
+
+    >>> unset(3, np.float64).shape
+    (3,)
+    """
+    itemsize = np.dtype(dtype).itemsize
+    return torch.empty(count * itemsize, dtype=torch.uint8).numpy().view(dtype)
