@@ -58,7 +58,7 @@ class Kind(NamedTuple):
 
 
 KINDS = [
-    Kind("skip-gram, negatives", SkipGram, False, {"sg": 1, "negative": NEGATIVES}, 5, 1),
+    Kind("skip-gram, negatives", SkipGram, False, {"sg": 1, "negative": NEGATIVES}, 5, 3),
     Kind("CBOW, negatives", CBOW, False, {"sg": 0, "negative": NEGATIVES}, 3, 3),
     Kind("skip-gram, tree", SkipGram, True, {"sg": 1, "hs": 1, "negative": 0}, 2, 1),
 ]

@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=0, help="first N words of the text (0: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--seeds", type=int, default=0, help="runs of gensim (0: 3 for CBOW, 1 for the others)"
+        "--seeds", type=int, default=0, help="runs of gensim (0: 3, for the tree 1)"
     )
     parser.add_argument("--own-seeds", type=int, default=3, help="runs of the kernel")
     parser.add_argument("--resume", action="store_true", help="keep what is stored of gensim")
