@@ -53,9 +53,9 @@ class Setting:
     dimension: int = 64
     num_blocks: int = 2
     num_heads: int = 1
-    dropout: float = 0.4
-    batch_size: int = 128
-    learning_rate: float = 1e-3
+    dropout: float = 0.5
+    batch_size: int = 256
+    learning_rate: float = 2e-3
     patience: int = 8
     seed: int = 0
 
@@ -94,13 +94,13 @@ LOSSES = {
     "sampled_3000": Loss(
         title="sampled softmax + log Q, 3,000 shared",
         head=_shared(3000, 0.5),
-        epochs=40,
+        epochs=36,
         least=(0.047, 0.028),
     ),
     "sampled_512": Loss(
         title="sampled softmax + log Q, 512 shared",
         head=_shared(512, 0.5),
-        epochs=40,
+        epochs=36,
         within=0.05,
         least_speed=5.0,
     ),
@@ -110,7 +110,7 @@ LOSSES = {
     "full": Loss(
         title="full cross-entropy",
         head=lambda data, scorer: FullHead(scorer),
-        epochs=25,
+        epochs=24,
         least=(0.050, 0.030),
     ),
 }
