@@ -55,6 +55,8 @@ class BagSetting:
     """Unless they are the batch."""
     similarity: Similarity = "dot"
     temperature: float = 1.0
+    popularity: float = 0.0
+    """What share of an item's log count its bias starts with; at 0 there are no biases."""
     deviation: float = 0.1
     """Of the numbers in the item vectors at the start."""
     targets_a_row: int = 8
@@ -90,6 +92,7 @@ class BagSetting:
     def told(self) -> str:
         """How it was trained, in a few words."""
         scale = f", τ = {self.temperature:g}" if self.temperature != 1 else ""
+        scale += ", biases" if self.popularity else ""
         drawn = "" if self.opponents == "in-batch" else f"{self.num_samples:,} candidates, "
         return (
             f"{drawn}batches of {self.rows_a_batch} × ≤ {self.targets_a_row} targets{scale}, "
@@ -98,8 +101,15 @@ class BagSetting:
 
     def head(self, stage: Stage, items: nn.Embedding) -> SampledHead:
         scorer = TableScorer.tied(
-            items, similarity=self.similarity, temperature=self.temperature, sparse=items.sparse
+            items,
+            bias=bool(self.popularity),
+            similarity=self.similarity,
+            temperature=self.temperature,
+            sparse=items.sparse,
         )
+        if scorer.bias is not None:
+            log_counts = (stage.counts + 1).log()
+            scorer.bias.data.copy_(self.popularity * (log_counts - log_counts.mean()))
         return SampledHead(
             scorer,
             self.sampler(stage),
@@ -188,6 +198,7 @@ def _in_batch(correction: Correction, opponents: Opponents = "in-batch") -> BagS
         num_samples=512,
         similarity="cosine",
         temperature=0.1,
+        popularity=0.5,
         deviation=0.05,
         targets_a_row=4,
         rows_a_batch=144,
@@ -200,7 +211,14 @@ ROWS = {
     "cosine": Row(
         title="YouTubeDNN, cosine",
         setting=BagSetting(
-            similarity="cosine", temperature=0.1, deviation=0.05, learning_rate=3e-3, epochs=30
+            similarity="cosine",
+            temperature=0.1,
+            popularity=0.5,
+            deviation=0.05,
+            num_samples=2_000,
+            rows_a_batch=100,
+            learning_rate=2e-3,
+            epochs=25,
         ),
         least=(0.1754, 0.1473),
         hoped=(0.1837, 0.1493),
