@@ -178,14 +178,14 @@ def test_clustered_paths_are_short():
     generator = np.random.default_rng(0)
     counts = 1 / np.arange(1, 5001)
     summary = Tree.clustered(generator.standard_normal((5000, 8)), counts).describe(counts)
-    assert summary.average_path < summary.entropy_bits + 4
-    assert summary.max_depth <= 30
+    assert summary.average_path < summary.entropy_bits + 3.5
+    assert summary.max_depth <= 20
 
 
 def test_outliers_are_not_cut_off_one_by_one():
     far = 2.0 ** np.arange(100)[:, None]
-    assert Tree.clustered(far).describe().max_depth <= 60
-    assert Tree.clustered(far, 2.0 ** np.arange(100)).describe().max_depth <= 60
+    assert Tree.clustered(far).describe().max_depth <= 20
+    assert Tree.clustered(far, 2.0 ** np.arange(100)).describe().max_depth <= 55
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e200])
@@ -205,7 +205,7 @@ def test_two_means_equal_their_reference():
     weights = generator.uniform(0.01, 1.0, 300).astype(np.float32)
     found = two_means(vectors, members, starts, sizes, weights)
     expected = two_means_reference(vectors, members, starts, sizes, weights)
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_two_means_find_the_gap():

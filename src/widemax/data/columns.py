@@ -140,8 +140,7 @@ def as_array(numbers: pl.Series) -> NDArray[Any]:
 
     Shapes: [N] → [N].
 
-    Cost: one copy of what lies in several chunks, into large pages, which NumPy asks for and
-    polars does not: several times as quick as ``to_numpy``.
+    Cost: one copy of what lies in several chunks.
 
     Reference: none.
 

@@ -160,10 +160,14 @@ class Sequences:
         """Return the first sequences, and the last ``fraction`` of them, rounded to whole ones."""
         held = round(check_fraction("fraction", fraction) * len(self))
         cut = len(self) - held
-        return self._between(0, cut), self._between(cut, len(self))
+        return self.between(0, cut), self.between(cut, len(self))
 
-    def _between(self, start: int, stop: int) -> Sequences:
-        """Return sequences start … stop − 1 as views."""
+    def between(self, start: int, stop: int) -> Sequences:
+        """Return sequences ``start`` … ``stop`` − 1; their values are not copied.
+
+        >>> Sequences.from_lists([[4, 0], [2], [1]]).between(1, 3).values.tolist()
+        [2, 1]
+        """
         offsets = self.offsets[start : stop + 1]
         values = self.values[offsets[0] : offsets[-1]]
         names = None if self.names is None else self.names[start:stop]

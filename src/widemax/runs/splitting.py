@@ -105,8 +105,7 @@ def _split_text(config: Config, sequences: Sequences, cut: Callable[[Sequences],
 def _split_words(sequences: Sequences, words: int) -> tuple[Sequences, Sequences]:
     """Hold out the last sentences that have at most so many words together."""
     first = int(torch.searchsorted(sequences.offsets, len(sequences.values) - words))
-    rows = torch.arange(len(sequences))
-    return sequences.chosen(rows[:first]), sequences.chosen(rows[first:])
+    return sequences.between(0, first), sequences.between(first, len(sequences))
 
 
 def _sizes(config: Config, most: int) -> tuple[int, int]:
