@@ -94,13 +94,13 @@ LOSSES = {
     "sampled_3000": Loss(
         title="sampled softmax + log Q, 3,000 shared",
         head=_shared(3000, 0.5),
-        epochs=36,
+        epochs=60,
         least=(0.047, 0.028),
     ),
     "sampled_512": Loss(
         title="sampled softmax + log Q, 512 shared",
         head=_shared(512, 0.5),
-        epochs=36,
+        epochs=60,
         within=0.05,
         least_speed=5.0,
     ),

@@ -22,6 +22,7 @@ def vectors():
 TREES = {
     "balanced": lambda: Tree.balanced(NUM_CLASSES),
     "huffman": lambda: Tree.huffman(counts()),
+    "huffman, vectors": lambda: Tree.huffman(counts(), vectors()),
     "clustered": lambda: Tree.clustered(vectors()),
     "clustered, counts": lambda: Tree.clustered(vectors(), counts()),
     "given, nested": lambda: Tree.given([list(range(20)), [[*range(20, 39)], [39]]]),

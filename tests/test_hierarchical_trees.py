@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +12,12 @@ from hypothesis import strategies as st
 
 from tests.head_cases_hierarchical import TREES
 from widemax.heads.tree import Tree
-from widemax.kernels.huffman import huffman_children, huffman_children_reference
+from widemax.kernels.huffman import (
+    fill_left,
+    fill_left_reference,
+    huffman_children,
+    huffman_children_reference,
+)
 from widemax.kernels.two_means import two_means, two_means_reference
 
 COUNTS = st.lists(
@@ -135,6 +141,41 @@ def test_huffman_is_deterministic_and_reads_any_kind_of_counts():
     table = Tree.huffman(counts).children
     for same in (np.array(counts), torch.tensor(counts), torch.tensor(counts).float()):
         assert torch.equal(Tree.huffman(same).children, table)
+
+
+@given(COUNTS, st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+def test_vectors_do_not_change_how_long_a_huffman_path_is(counts, seed):
+    vectors = np.random.default_rng(seed).standard_normal((len(counts), 3))
+    tree = Tree.huffman(counts, vectors)
+    assert torch.equal(tree.depths, Tree.huffman(counts).depths)
+    assert tree.depths.tolist() == walked_depths(tree)
+
+
+def test_leaves_go_left_as_by_fractions_and_fill_both_halves():
+    generator = np.random.default_rng(0)
+    for counts in (generator.zipf(1.3, 500).astype(float), 2.0 ** -np.arange(300)):
+        depths = generator.permutation(Tree.huffman(counts).depths.numpy())
+        starts, sizes = np.array([0, len(depths)]), np.array([len(depths)] * 2)
+        twice = np.concatenate([depths, depths[::-1]])
+        left = fill_left(twice, starts, sizes)
+        assert np.array_equal(left, fill_left_reference(twice, starts, sizes))
+        for start in starts:
+            own = slice(start, start + len(depths))
+            taken = sum(Fraction(1, 2 ** int(k)) for k in twice[own][left[own]])
+            assert taken == Fraction(1, 2)
+
+
+def test_huffman_with_vectors_keeps_clusters_together_as_far_as_lengths_let_it():
+    """Eight far clouds of 8 classes that are chosen alike: three levels tell them apart."""
+    generator = np.random.default_rng(0)
+    centres = np.array([[a, b, c] for a in (0, 9) for b in (0, 30) for c in (0, 90)])
+    label = generator.permutation(np.repeat(np.arange(8), 8))
+    vectors = centres[label] + 0.1 * generator.standard_normal((64, 3))
+    upper = [tuple(walked_path(Tree.huffman(np.ones(64), vectors), y)[:3]) for y in range(64)]
+    assert len({(int(own), path) for own, path in zip(label, upper, strict=True)}) == 8
+    by_counts = [tuple(walked_path(Tree.huffman(np.ones(64)), y)[:3]) for y in range(64)]
+    assert len({(int(own), path) for own, path in zip(label, by_counts, strict=True)}) > 30
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 3, 4, 5, 7, 8, 9, 100, 1023, 1024, 1025])
@@ -308,6 +349,9 @@ def test_a_tree_moves_and_prints():
         (lambda: Tree.given(categories=["a//b"]), "class 0"),
         (lambda: Tree.given(categories=[()]), "class 0"),
         (lambda: Tree.given(categories=[("a", 3)]), "class 0"),
+        (lambda: Tree.huffman([1, 1], torch.zeros(3, 2)), "each of 2, got 3"),
+        (lambda: Tree.huffman([1, 1], torch.zeros(2)), "vectors"),
+        (lambda: Tree.huffman([1, 1], [[1.0, math.nan], [0.0, 0.0]]), "class 0"),
         (lambda: Tree(torch.zeros(2, 2)), "int64"),
         (lambda: Tree(torch.tensor([[-1, -2], [1, -3]])), "breadth first"),
         (lambda: Tree(torch.tensor([[1, -1], [-2, -2]])), "each class"),

@@ -7,13 +7,14 @@ numbered in the order they appear, that is the whole tree.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.kernels.huffman import huffman_children
+from widemax.kernels.huffman import fill_left, huffman_children
 from widemax.kernels.two_means import two_means
 from widemax.sampling.counts import Counts, check_counts
 
@@ -55,7 +56,43 @@ def huffman_slots(counts: NDArray[np.float64]) -> Slots:
 
 
 def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -> Slots:
-    """Return a tree whose nodes cut a cloud of class vectors where it falls apart.
+    """Return a tree whose nodes cut a cloud of class vectors where it falls apart."""
+
+    def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
+        cuts = _cuts(clouds.place, masses[clouds.members], clouds.starts, clouds.sizes)
+        within = np.arange(len(clouds.members)) - np.repeat(clouds.starts, clouds.sizes)
+        left: NDArray[np.bool_] = within < np.repeat(cuts, clouds.sizes)
+        return left
+
+    return _cut_clouds(vectors, masses, go_left)
+
+
+def alike_slots(
+    vectors: NDArray[np.float32], masses: NDArray[np.float64], depths: NDArray[np.int64]
+) -> Slots:
+    """Return a tree of these depths whose nodes put class vectors that are close on one side."""
+
+    def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
+        return fill_left(depths[clouds.members] - level, clouds.starts, clouds.sizes)
+
+    return _cut_clouds(vectors, masses, go_left)
+
+
+class _Clouds(NamedTuple):
+    """The classes below each node of a level, from left to right of the plane that cuts them."""
+
+    members: NDArray[np.int64]
+    place: NDArray[np.float32]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+def _cut_clouds(
+    vectors: NDArray[np.float32],
+    masses: NDArray[np.float64],
+    go_left: Callable[[int, _Clouds], NDArray[np.bool_]],
+) -> Slots:
+    """Return the tree that comes of cutting the cloud of all classes, and each part, in two.
 
     Vectors count by their mass: those of rare classes are many and hardly learnt, and say little of
     what is to be told apart.
@@ -63,16 +100,18 @@ def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -
     weights = np.maximum(masses / max(masses.max(), 1e-300), _LEAST_WEIGHT).astype(np.float32)
     members = np.arange(len(vectors) if len(vectors) > 1 else 0)
     sizes = np.array([len(vectors)])
-    levels = []
+    levels: list[Slots] = []
     while len(members):
         starts = np.cumsum(sizes) - sizes
         cloud = np.repeat(np.arange(len(sizes)), sizes)
         place = two_means(vectors, members, starts, sizes, weights)
         order = np.lexsort((place, cloud))
         members = members[order]
-        left = _cuts(place[order], masses[members], starts, sizes)
-        child_starts = np.stack([starts, starts + left], axis=1).ravel()
-        child_sizes = np.stack([left, sizes - left], axis=1).ravel()
+        left = go_left(len(levels), _Clouds(members, place[order], starts, sizes))
+        members = members[np.lexsort((~left, cloud))]
+        on_the_left = np.add.reduceat(left, starts, dtype=np.int64)
+        child_starts = np.stack([starts, starts + on_the_left], axis=1).ravel()
+        child_sizes = np.stack([on_the_left, sizes - on_the_left], axis=1).ravel()
         inner = child_sizes > 1
         levels.append(np.where(inner, INNER, members[child_starts]))
         members = members[np.repeat(inner, child_sizes)]
@@ -126,12 +165,16 @@ def read_counts(counts: Counts) -> NDArray[np.float64]:
     return check_counts(counts, size).astype(np.float64)
 
 
-def read_vectors(vectors: Tensor | NDArray[Any]) -> NDArray[np.float32]:
-    """Return class vectors [V, D] scaled to entries of at most 1."""
+def read_vectors(
+    vectors: Tensor | NDArray[Any], num_classes: int | None = None
+) -> NDArray[np.float32]:
+    """Return class vectors [V, D], one for each class, scaled to entries of at most 1."""
     read = vectors.detach().cpu().double().numpy() if isinstance(vectors, Tensor) else vectors
     array = np.asarray(read, dtype=np.float64)
     if array.ndim != 2 or not array.size:
         raise ValueError(f"vectors must have shape [V, D], got {list(array.shape)}")
+    if num_classes is not None and len(array) != num_classes:
+        raise ValueError(f"vectors must have a row for each of {num_classes:,}, got {len(array):,}")
     if not np.isfinite(array).all():
         wrong = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
         raise ValueError(f"vectors must be finite, class {wrong:,} has NaN or infinity")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from fractions import Fraction
 
 import numpy as np
 from numba import njit
@@ -24,7 +25,7 @@ def huffman_children(counts: NDArray[np.float64]) -> NDArray[np.int64]:
     Reference: Huffman 1952; the two queues are van Leeuwen's, 1976.
 
     Use when: building a tree from counts. Avoid when: classes that are alike should be close
-    together in the tree (``Tree.clustered``).
+    together in the tree (``Tree.huffman`` with vectors, ``Tree.clustered``).
 
     >>> huffman_children(np.array([5.0, 1.0, 2.0])).tolist()
     [[1, 2], [3, 0]]
@@ -54,6 +55,59 @@ def _merge(rising: NDArray[np.float64]) -> NDArray[np.int64]:
                 weights[new] += weights[merged]
                 merged += 1
     return children
+
+
+@njit(cache=True)
+def fill_left(
+    depths: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which leaves go left, where those of each node are to keep their depths.
+
+    Formula: a leaf k below a node takes 2^−k of it. In the order given each leaf goes left that
+    still finds room in the left half. Both halves come out full: if room r were left over, then
+    every leaf on the right is larger than r, so that the smallest of them, s, divides ½, what is
+    on the right, ½ + r, and with both r itself, which is smaller.
+
+    Shapes: depths [M] ≥ 1, below the leaf's own node, node by node, whose shares sum to 1; starts
+    and sizes [C] of the nodes in it; [M] out.
+
+    Cost: O(depth) for each leaf. Room is held in binary digits, exact however deep the tree is.
+
+    Reference: Kraft 1949, for the sum.
+
+    Use when: a code's lengths are given, and its words are to be chosen anew. Avoid when: any
+    tree of those lengths will do.
+
+    >>> fill_left(np.array([2, 1, 3, 3]), np.array([0]), np.array([4])).tolist()
+    [True, False, True, True]
+    """
+    left = np.zeros(len(depths), np.bool_)
+    digits = np.zeros(2 + (depths.max() if len(depths) else 0), np.bool_)
+    for node in range(len(starts)):
+        digits[:] = False
+        digits[1] = True
+        for i in range(starts[node], starts[node] + sizes[node]):
+            place = depths[i]
+            while place > 0 and not digits[place]:
+                place -= 1
+            if place:
+                left[i] = True
+                digits[place] = False
+                digits[place + 1 : depths[i] + 1] = True
+    return left
+
+
+def fill_left_reference(
+    depths: NDArray[np.int64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return the same by fractions, in plain Python."""
+    left = []
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        room = Fraction(1, 2)
+        for depth in depths[start : start + size].tolist():
+            left.append(Fraction(1, 2**depth) <= room)
+            room -= left[-1] * Fraction(1, 2**depth)
+    return np.array(left, dtype=np.bool_)
 
 
 def huffman_children_reference(counts: NDArray[np.float64]) -> NDArray[np.int64]:
