@@ -159,32 +159,39 @@ class LeaveOneOut(nn.Module):
     """Trains a model whose user is the mean of his items, without reading them for each target.
 
     Formula: with m the mean of a user's n items, that of the n − 1 others than t is
-    (n·m − v_t) / (n − 1). The losses are those of the model on all other items as a context.
+    (n·m − v_t) / (n − 1). The losses are those of the model on all other items as a context. In
+    training a share of each user's items, ``left_out``, is not shown.
     """
 
-    def __init__(self, model: YouTubeDNN, *, apart: bool = False) -> None:
+    def __init__(self, model: YouTubeDNN, *, apart: bool = False, left_out: float = 0.0) -> None:
         super().__init__()
         encoder, head = model.encoder, model.head
         if not isinstance(encoder, YouTubeDNNEncoder) or not _is_plain_mean(encoder.tower):
             raise ValueError("model must have nothing but the mean: no layers, features or dropout")
         if not isinstance(head, SampledHead):
             raise ValueError(f"model must have a sampled head, got {type(head).__name__}")
-        self.items, self.head, self.apart = encoder.items, head, apart
+        self.items, self.head, self.apart, self.left_out = encoder.items, head, apart, left_out
 
     def forward(self, batch: BagBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the loss of each target; ``apart``, targets of one user do not compete."""
-        hidden = self.hidden(batch)
+        hidden = self.hidden(batch, generator)
         queries = batch.users if self.apart else None
         losses: Tensor = self.head(hidden, batch.targets, query_ids=queries, generator=generator)
         return losses
 
-    def hidden(self, batch: BagBatch) -> Tensor:
-        """Return the mean of all other items of each target's owner, [B, D]."""
+    def hidden(self, batch: BagBatch, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean of all other items of each target's owner that are shown, [B, D]."""
         table, sparse = self.items.weight, self.items.sparse
-        lengths = batch.lengths.to(table.dtype)[:, None]
-        sums = mean_rows(table, batch.bags, sparse=sparse) * lengths
+        bags = batch.bags
+        if self.training and self.left_out:
+            drawn = torch.rand(bags.shape, generator=generator)
+            bags = bags.masked_fill(drawn < self.left_out, -1)
+        lengths = (bags >= 0).sum(1, keepdim=True)
+        sums = mean_rows(table, bags, sparse=sparse) * lengths
+        shown = (bags[batch.owners] == batch.targets[:, None]).any(1, keepdim=True)
         own = gather_rows(table, batch.targets, sparse=sparse)
-        return (sums[batch.owners] - own) / (lengths[batch.owners] - 1)
+        others = lengths[batch.owners] - shown.long()
+        return (sums[batch.owners] - own * shown) / others.clamp(min=1)
 
 
 def _is_plain_mean(tower: Tower) -> bool:

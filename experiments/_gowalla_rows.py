@@ -35,7 +35,7 @@ DIMENSION = 64
 Watch = Callable[[Model, int, float], object]
 """Told the model, the epoch that has ended and the seconds of training so far."""
 
-Opponents = Literal["uniform", "in-batch", "mixed"]
+Opponents = Literal["uniform", "by counts", "in-batch", "mixed"]
 Correction = Literal["none", "log Q", "corrected log Q"]
 
 OBJECTIVES: dict[Correction, Objective] = {
@@ -55,6 +55,8 @@ class BagSetting:
     """Unless they are the batch."""
     similarity: Similarity = "dot"
     temperature: float = 1.0
+    left_out: float = 0.0
+    """What share of a user's items is not shown, other ones each time."""
     popularity: float = 0.0
     """What share of an item's log count its bias starts with; at 0 there are no biases."""
     deviation: float = 0.1
@@ -73,7 +75,7 @@ class BagSetting:
         model = YouTubeDNN(encoder, self.head(stage, encoder.items))
         steps = GradientSteps(
             # What a user chose elsewhere in the batch is no negative of his.
-            LeaveOneOut(model, apart=self.opponents != "uniform"),
+            LeaveOneOut(model, apart=self.by_batch, left_out=self.left_out),
             RowAdam(model.parameters(), weight_decay=self.weight_decay),
             LeaveOneOutBags(stage.train, targets_a_row=self.targets_a_row),
             batch_size=self.rows_a_batch,
@@ -89,11 +91,17 @@ class BagSetting:
         )
         return model
 
+    @property
+    def by_batch(self) -> bool:
+        return self.opponents in ("in-batch", "mixed")
+
     def told(self) -> str:
         """How it was trained, in a few words."""
         scale = f", τ = {self.temperature:g}" if self.temperature != 1 else ""
         scale += ", biases" if self.popularity else ""
-        drawn = "" if self.opponents == "in-batch" else f"{self.num_samples:,} candidates, "
+        scale += f", {100 * self.left_out:g} % left out" if self.left_out else ""
+        how = " by √count" if self.opponents == "by counts" else ""
+        drawn = "" if self.opponents == "in-batch" else f"{self.num_samples:,} candidates{how}, "
         return (
             f"{drawn}batches of {self.rows_a_batch} × ≤ {self.targets_a_row} targets{scale}, "
             f"Adam from {self.learning_rate:g}, L2 {self.weight_decay:g}, {self.epochs} epochs"
@@ -121,6 +129,9 @@ class BagSetting:
         size = stage.num_classes
         if self.opponents == "uniform":
             return UniformSampler(size, unique=True)
+        if self.opponents == "by counts":
+            # One more of each: an item that is never drawn is never told to stay down.
+            return UnigramSampler(size, stage.counts + 1, distortion=0.5, unique=True)
         # Each item of each basket is a target once an epoch: its count is its frequency.
         frequency = UnigramSampler(size, stage.counts, distortion=1.0)
         in_batch = InBatchSampler(size, frequency)
@@ -211,8 +222,10 @@ ROWS = {
     "cosine": Row(
         title="YouTubeDNN, cosine",
         setting=BagSetting(
+            opponents="by counts",
             similarity="cosine",
             temperature=0.1,
+            left_out=0.3,
             popularity=0.5,
             deviation=0.05,
             num_samples=2_000,

@@ -54,7 +54,7 @@ class Setting:
     num_blocks: int = 2
     num_heads: int = 1
     dropout: float = 0.5
-    batch_size: int = 256
+    batch_size: int = 128
     learning_rate: float = 2e-3
     patience: int = 8
     seed: int = 0
@@ -94,18 +94,18 @@ LOSSES = {
     "sampled_3000": Loss(
         title="sampled softmax + log Q, 3,000 shared",
         head=_shared(3000, 0.5),
-        epochs=60,
+        epochs=36,
         least=(0.047, 0.028),
     ),
     "sampled_512": Loss(
         title="sampled softmax + log Q, 512 shared",
         head=_shared(512, 0.5),
-        epochs=60,
+        epochs=36,
         within=0.05,
         least_speed=5.0,
     ),
     "one_negative": Loss(
-        title="binary cross-entropy, one uniform negative", head=_one_negative, epochs=60
+        title="binary cross-entropy, one uniform negative", head=_one_negative, epochs=36
     ),
     "full": Loss(
         title="full cross-entropy",

@@ -68,27 +68,32 @@ class Row:
         return ", ".join(f"{name} {value}" for name, value in self.settings.items())
 
 
-_SOFTMAX = {"learning_rate": 0.002, "epochs": 40, "patience": 5}
-_EGES = {"epochs": 2, "walks": 20, "max_history": 10, "patience": 0}
-_TWO_TOWER = {"learning_rate": 0.002, "epochs": 40, "patience": 5}
+_LAST_TEN = {"max_history": 10}
+"""Of long histories the end tells most of what comes next."""
+_SOFTMAX = {**_LAST_TEN, "learning_rate": 0.002, "epochs": 40, "patience": 5}
+_EGES = {"learning_rate": 0.1, "epochs": 6, "walks": 10, "window": 3, "patience": 0}
 
 ROWS = {
     "popularity": Row("popularity", "popularity", seeds=(0,)),
     "item_knn": Row("item-kNN", "item-knn", seeds=(0,)),
     "ease": Row("EASE", "ease", seeds=(0,)),
     "ials": Row("iALS", "ials"),
-    "item2vec": Row("Item2Vec", "item2vec", {"epochs": 40, "patience": 5}),
-    "airbnb": Row("Airbnb", "airbnb", {"patience": 3}),
-    "eges": Row("EGES", "eges", _EGES),
+    "item2vec": Row("Item2Vec", "item2vec", {**_LAST_TEN, "epochs": 20, "patience": 0}),
+    "airbnb": Row("Airbnb", "airbnb", {**_LAST_TEN, "distortion": 0.0, "epochs": 4, "patience": 0}),
+    "eges": Row("EGES", "eges", {**_EGES, "max_history": 2}),
     "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", _SOFTMAX),
-    "two_tower": Row("two-tower", "two-tower", _TWO_TOWER),
+    "two_tower": Row("two-tower", "two-tower", _SOFTMAX),
     "mind_1": Row("MIND, K = 1", "mind", {**_SOFTMAX, "num_interests": 1}),
     "mind_4": Row("MIND, K = 4", "mind", {**_SOFTMAX, "num_interests": 4}),
     "sdm": Row("SDM", "sdm", _SOFTMAX),
     "sasrec": Row("SASRec", "sasrec", {"epochs": 100, "patience": 8}),
-    "eges_new": Row("EGES", "eges", _EGES, new_films=True),
+    # What a new film is like is told by the whole of a taste, not by its last turn.
+    "eges_new": Row("EGES", "eges", {**_EGES, "max_history": 100}, new_films=True),
     "two_tower_new": Row(
-        "two-tower", "two-tower", {**_TWO_TOWER, "epochs": 10, "patience": 0}, new_films=True
+        "two-tower",
+        "two-tower",
+        {**_SOFTMAX, "max_history": 100, "epochs": 7, "patience": 0},
+        new_films=True,
     ),
 }
 """In the order in which they are trained."""

@@ -54,6 +54,22 @@ def test_whole_histories_give_the_losses_and_gradients_of_windows(
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
 
+def test_items_that_are_left_out_are_not_in_the_mean_and_are_targets_all_the_same() -> None:
+    model, items = model_of("dot")
+    training = LeaveOneOut(model, left_out=0.5)
+    batch = LeaveOneOutBags(BASKETS, targets_a_row=3).batch(torch.arange(4))
+    hidden = training.hidden(batch, torch.Generator().manual_seed(3))
+    drawn = torch.rand(batch.bags.shape, generator=torch.Generator().manual_seed(3))
+    shown = batch.bags.masked_fill(drawn < 0.5, -1)
+    for i, (target, owner) in enumerate(zip(batch.targets, batch.owners, strict=True)):
+        others = shown[owner][(shown[owner] >= 0) & (shown[owner] != target)]
+        mean = items.weight[others].mean(0) if len(others) else torch.zeros(5).double()
+        torch.testing.assert_close(hidden[i], mean, rtol=1e-12, atol=1e-12)
+    whole = LeaveOneOut(model).hidden(batch)
+    assert torch.equal(training.eval().hidden(batch), whole)
+    assert not torch.allclose(hidden, whole)
+
+
 def test_rows_of_bags_hold_each_target_once_with_its_owner() -> None:
     bags = LeaveOneOutBags(BASKETS, targets_a_row=3)
     batch = bags.batch(torch.tensor([3, 0, 2]))
