@@ -8,24 +8,22 @@ without those that the user already had.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from _common import DATA, state_of
 from widemax.data import Holdout, Sequences
 from widemax.data.sequences import offsets_of
 from widemax.evaluation.recommendation import evaluate_recommendations
 from widemax.models import Model
 from widemax.training.steps import GradientSteps
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 MAX_HISTORY = 50
 
 
@@ -82,14 +80,6 @@ def judge(model: Model, holdout: Holdout) -> Quality:
     return Quality(report.means["hit_rate@10"].value, report.means["ndcg@10"].value)
 
 
-def some_users(holdout: Holdout, count: int) -> Holdout:
-    """A random choice of questions, the same each time, to watch a training by."""
-    order = torch.randperm(len(holdout), generator=torch.Generator().manual_seed(0))
-    rows = order[:count]
-    chosen = holdout.histories.chosen(rows), holdout.targets.chosen(rows), holdout.users[rows]
-    return Holdout(*chosen)
-
-
 @dataclass
 class History:
     """Valid NDCG@10 after the epochs that were measured; the model is in the best of its states."""
@@ -137,8 +127,3 @@ def train(
             break
     model.load_state_dict(best_state)
     return history
-
-
-def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the state, which training leaves as it is."""
-    return {name: value.clone() for name, value in model.state_dict().items()}

@@ -8,7 +8,6 @@ that the user had in what the model was trained on.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from _common import DATA
 from widemax.data import Holdout, Sequences
 from widemax.data.sequences import offsets_of
 from widemax.encoders import YouTubeDNNEncoder
@@ -29,7 +29,6 @@ from widemax.models import Model, YouTubeDNN
 from widemax.scoring.rows import gather_rows
 from widemax.training.steps import Steps
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 LONGEST_HISTORY = 1_000
 K = 20
 
@@ -204,13 +203,6 @@ def judge(model: Model, asked: Holdout, counts: Tensor | None = None) -> Recomme
     return evaluate_recommendations(
         model.topk, asked, ks=(K,), max_history=LONGEST_HISTORY, counts=counts
     )
-
-
-def some_users(asked: Holdout, count: int) -> Holdout:
-    """A random choice of questions, the same each time."""
-    order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(0))
-    rows = order[:count]
-    return Holdout(asked.histories.chosen(rows), asked.targets.chosen(rows), asked.users[rows])
 
 
 def train(

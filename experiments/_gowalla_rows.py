@@ -231,7 +231,7 @@ ROWS = {
             num_samples=2_000,
             rows_a_batch=100,
             learning_rate=2e-3,
-            epochs=25,
+            epochs=40,
         ),
         least=(0.1754, 0.1473),
         hoped=(0.1837, 0.1493),

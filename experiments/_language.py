@@ -18,16 +18,15 @@ beside the checkout.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from _common import DATA, state_of
 from widemax.data import Sequences, Windows
 from widemax.evaluation import PerplexityReport, target_log_probs
 from widemax.models import Model
@@ -35,7 +34,6 @@ from widemax.training.schedules import Schedule, learning_rate_at
 from widemax.training.steps import Examples, GradientSteps
 from widemax.vocabulary import Vocabulary
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 BROWN_TRAIN, BROWN_VALID = 800_000, 200_000
 
 
@@ -219,8 +217,3 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
         {"params": others, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
-
-
-def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the state, which training leaves as it is."""
-    return {name: value.clone() for name, value in model.state_dict().items()}

@@ -9,15 +9,14 @@ that the user already had.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from _common import DATA, state_of
 from widemax.data import (
     FeatureField,
     Holdout,
@@ -36,7 +35,6 @@ from widemax.runs.training import plan_of
 from widemax.training.steps import FitSteps
 from widemax.vocabulary import Vocabulary
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 LOG = DATA / "ml-100k" / "ml-100k.inter"
 KS = (10, 20, 50)
 WATCHED = "ndcg@20"
@@ -188,8 +186,3 @@ def train(
 def _training_part(config: Config, source: Source, kind: type[Model]) -> Split:
     windows = kind.windows(source.sequences, max_history=config.max_history, window=config.window)
     return Split(sequences=source.sequences, training=windows, validation=None)
-
-
-def state_of(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the state, which training leaves as it is."""
-    return {name: value.clone() for name, value in model.state_dict().items()}

@@ -6,7 +6,6 @@ The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside
 from __future__ import annotations
 
 import gzip
-import os
 import statistics
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from _common import DATA
 from widemax.data import Sequences, read_corpus
 from widemax.evaluation import evaluate_analogies, evaluate_similarity
 from widemax.models import CBOW, SkipGram, WordModel
@@ -21,7 +21,6 @@ from widemax.training import train_word2vec
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 DIMENSION, WINDOW, NEGATIVES, SUBSAMPLE, MIN_COUNT = 100, 5, 5, 1e-4, 5
 EPOCHS = 5
 

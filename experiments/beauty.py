@@ -25,7 +25,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from _beauty import DATA, MAX_HISTORY, Beauty, judge, load_beauty, some_users, train
+from _beauty import MAX_HISTORY, Beauty, judge, load_beauty, train
+from _common import DATA, some_users
 from _harness import Report, command_line, interleaved
 from _stored import StoredRows, some_of
 from widemax.encoders.sasrec import SASRecEncoder

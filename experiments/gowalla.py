@@ -28,7 +28,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from _gowalla import DATA, K, Stage, judge, load_gowalla, some_users
+from _common import DATA, some_users
+from _gowalla import K, Stage, judge, load_gowalla
 from _gowalla_rows import ABLATION, DIMENSION, ROWS, Row
 from _harness import Report, command_line
 from _stored import StoredRows, some_of

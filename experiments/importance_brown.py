@@ -37,8 +37,9 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+from _common import DATA
 from _harness import Report, command_line
-from _language import DATA, Corpus, examples_of, load_brown, perplexity
+from _language import Corpus, examples_of, load_brown, perplexity
 from nnlm_brown import UnseenWords
 from widemax.data import WindowBatch
 from widemax.encoders import NNLMEncoder

@@ -11,7 +11,6 @@ The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +22,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from _common import DATA
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from _harness import Report, command_line
@@ -30,7 +31,6 @@ from widemax.data import Sequences
 from widemax.ngrams import NGramModel
 from widemax.vocabulary import Vocabulary
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 MODELS: dict[str, Callable[..., NGramModel]] = {
     "Kneser–Ney": NGramModel.kneser_ney,
     "modified Kneser–Ney": NGramModel.modified_kneser_ney,

@@ -27,8 +27,9 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+from _common import DATA
 from _harness import Report, command_line
-from _language import DATA, Corpus, decay_groups, load_brown, perplexity, stream_log_probs, train
+from _language import Corpus, decay_groups, load_brown, perplexity, stream_log_probs, train
 from widemax.data import Sequences
 from widemax.encoders import NNLMEncoder
 from widemax.evaluation import PerplexityReport, mixed_perplexity

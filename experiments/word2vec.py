@@ -40,10 +40,10 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+from _common import DATA
 from _gradients import by_gradients
 from _harness import Report, command_line
 from _words import (
-    DATA,
     DIMENSION,
     EPOCHS,
     KINDS,
