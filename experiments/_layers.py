@@ -199,6 +199,15 @@ LAYERS = {
         weight_decay=TREE_DECAY,
         note="starts at the frequencies",
     ),
+    "huffman_alike": Layer(
+        title="hierarchical, Huffman tree, similar words side by side",
+        make=lambda task: task.hierarchical(Tree.huffman(task.corpus.counts, task.class_vectors())),
+        outputs=path_length,
+        within=0.12,
+        weight_decay=TREE_DECAY,
+        note=f"by the mean states of a sampled softmax, of {TREE_EPOCHS} epochs; starts at the "
+        "frequencies",
+    ),
     "clustered": Layer(
         title="hierarchical, clustered tree",
         make=lambda task: task.hierarchical(

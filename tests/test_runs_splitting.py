@@ -66,6 +66,61 @@ def test_users_with_one_item_are_only_trained_on():
     assert {0, 3} <= set(split.sequences.values.tolist())
 
 
+def timed_log():
+    """Users 0 to 9 choose one item a day, user u from day u on, ten days long."""
+    lists = [[10 * user + i for i in range(10)] for user in range(10)]
+    times = torch.tensor([float(user + i) for user in range(10) for i in range(10)])
+    source = source_of(lists)
+    sequences = Sequences(source.sequences.values, source.sequences.offsets, times=times)
+    return Source(**{**source.__dict__, "sequences": sequences}), times
+
+
+def test_split_by_time_tells_the_future_from_the_past():
+    source, times = timed_log()
+    split = split_source(wm.Config(split="time"), source)
+    # Choice 80 of 100 falls on day 13, choice 90 on day 15.
+    assert set(split.sequences.values.tolist()) == {item for item in range(100) if times[item] < 13}
+    for windows, moment in ((split.validation, 13), (split.test, 15)):
+        batch = windows.batch(torch.arange(len(windows)))
+        for context, target, user in zip(
+            batch.context, batch.targets.tolist(), batch.users.tolist(), strict=True
+        ):
+            own = [10 * user + i for i in range(10)]
+            before = [item for item in own if times[item] < moment]
+            assert context[context >= 0].tolist() == before
+            assert target == before[-1] + 1
+    histories, targets_ = split.holdout.histories, split.holdout.targets
+    for row, user in enumerate(split.holdout.users.tolist()):
+        own = [10 * user + i for i in range(10)]
+        assert histories.chosen(torch.tensor([row])).values.tolist() == [
+            item for item in own if times[item] < 15
+        ]
+        assert targets_.chosen(torch.tensor([row])).values.tolist() == [
+            item for item in own if times[item] >= 15
+        ]
+
+
+def test_split_by_time_asks_no_more_than_it_may():
+    source, _ = timed_log()
+    split = split_source(wm.Config(split="time", validation_size=0, test_size=2), source)
+    assert split.validation is None
+    assert len(split.test) == len(split.holdout) == 2
+    with pytest.raises(ValueError, match="time_column"):
+        split_source(wm.Config(split="time"), log_of(3))
+
+
+def test_split_by_user_trains_on_nothing_of_those_who_are_asked():
+    split = split_source(wm.Config(split="user", validation_size=4, test_size=5), log_of(12))
+    asked = targets(split.validation) | targets(split.test)
+    assert len(asked) == 9
+    users = {target // 3 for target in asked}
+    assert {item // 3 for item in split.sequences.values.tolist()} == set(range(12)) - users
+    # Users keep their number, by which what is known of them is found.
+    assert len(split.sequences) == 12
+    assert {3 * user + 2 for user in split.holdout.users.tolist()} == targets(split.test)
+    assert split.holdout.histories.lengths.tolist() == [2] * 5
+
+
 def test_goals_move_with_what_is_trained_on():
     source = log_of(4)
     goals = torch.zeros(12, dtype=torch.bool)

@@ -229,6 +229,12 @@ class Config:
         DATA, 5, "Neighbours on each side that a word or item predicts.", least=1, most=1000
     )
 
+    split: str = setting(
+        VALIDATION,
+        "last",
+        "What of a log is held out: the last item of some users, the last fifth, or whole users.",
+        choices=("last", "time", "user"),
+    )
     validation_size: int = setting(
         VALIDATION,
         2000,

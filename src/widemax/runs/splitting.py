@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from widemax.data import Holdout, Sequences, Source, Windows
+from widemax.data import Holdout, Sequences, Source, Windows, split_by_time
 from widemax.registry import MODELS
 from widemax.runs.config import Config
 
@@ -38,8 +40,9 @@ class Split:
 def split_source(config: Config, source: Source) -> Split:
     """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training.
 
-    Of a log, the last item of some users, with all before it as history; of a text, whole
-    sentences, at most a tenth of it. Where there are too few, validation has half.
+    Of a log, what ``split`` says: the last item of some users, what users had after a moment, or
+    all of some users; of a text, whole sentences, at most a tenth of it. Where there are too few
+    users or sentences, validation has half.
     """
     cut = partial(
         MODELS[config.model_for(source.kind)].windows,
@@ -51,31 +54,95 @@ def split_source(config: Config, source: Source) -> Split:
     return _split_log(config, source, cut)
 
 
+class _LogParts(NamedTuple):
+    """A log cut in three; ``train`` has a row for each user, the beginning of his or nothing."""
+
+    train: Sequences
+    validation: Holdout
+    test: Holdout
+
+
 def _split_log(config: Config, source: Source, cut: Callable[[Sequences], Windows]) -> Split:
     sequences = source.sequences
-    able = (sequences.lengths > 1).nonzero()[:, 0]
-    order = torch.randperm(len(able), generator=torch.Generator().manual_seed(_HELD_OUT_SEED))
-    for_validation, for_test = _sizes(config, len(able))
-    asked = able[order[: for_validation + for_test]]
-    parts = asked[:for_validation].sort().values, asked[for_validation:].sort().values
-    trained_on = torch.ones(len(sequences.values), dtype=torch.bool)
-    trained_on[_ends(sequences, asked)] = False
-    train = sequences.kept(trained_on)
-    # All models are asked for the last item from what came before it, whatever they train on.
+    train, *asked = _WAYS[config.split](config, sequences)
+    # All models are asked for the next item from what came before it, whatever they train on.
     validation, test = (
-        Windows(sequences, before=config.max_history, positions=_ends(sequences, users))
-        if len(users)
+        Windows(sequences, before=config.max_history, positions=_following(sequences, part))
+        if len(part)
         else None
-        for users in parts
+        for part in asked
     )
     return Split(
         sequences=train,
         training=cut(train),
         validation=validation,
         test=test,
-        holdout=_questions(train, sequences, parts[1]) if test else None,
-        goals=None if source.goals is None else source.goals[trained_on],
+        holdout=asked[1] if test else None,
+        goals=None if source.goals is None else source.goals[_beginnings(sequences, train)],
     )
+
+
+def _following(sequences: Sequences, asked: Holdout) -> Tensor:
+    """Return where the item stands that comes right after the history of each question."""
+    return sequences.offsets[asked.users] + asked.histories.lengths
+
+
+def _beginnings(sequences: Sequences, train: Sequences) -> Tensor:
+    """Return which values are trained on, bool [T]."""
+    within = torch.arange(len(sequences.values)) - sequences.offsets[:-1].repeat_interleave(
+        sequences.lengths
+    )
+    return within < train.lengths.repeat_interleave(sequences.lengths)
+
+
+def _ask_last(config: Config, sequences: Sequences) -> _LogParts:
+    for_validation, for_test = _drawn_users(config, sequences)
+    asked = torch.cat([for_validation, for_test])
+    train = sequences.kept(~_marked(sequences, _ends(sequences, asked)))
+    return _LogParts(
+        train,
+        _questions(train, sequences, for_validation),
+        _questions(train, sequences, for_test),
+    )
+
+
+def _ask_new_users(config: Config, sequences: Sequences) -> _LogParts:
+    for_validation, for_test = _drawn_users(config, sequences)
+    asked = torch.cat([for_validation, for_test])
+    known = torch.ones(len(sequences), dtype=torch.bool)
+    known[asked] = False
+    before = sequences.kept(~_marked(sequences, _ends(sequences, asked)))
+    return _LogParts(
+        sequences.kept(known.repeat_interleave(sequences.lengths)),
+        _questions(before, sequences, for_validation),
+        _questions(before, sequences, for_test),
+    )
+
+
+def _ask_later(config: Config, sequences: Sequences) -> _LogParts:
+    if sequences.times is None:
+        raise ValueError("split = 'time' needs a log with times: name its column in time_column")
+    parts = split_by_time(sequences)
+    return _LogParts(
+        parts.train,
+        _some_questions(parts.validation, config.validation_size),
+        _some_questions(parts.test, config.test_size),
+    )
+
+
+_WAYS: Mapping[str, Callable[[Config, Sequences], _LogParts]] = MappingProxyType(
+    {"last": _ask_last, "time": _ask_later, "user": _ask_new_users}
+)
+"""By the setting ``split``."""
+
+
+def _drawn_users(config: Config, sequences: Sequences) -> tuple[Tensor, Tensor]:
+    """Return the users of the validation and others of the test, who have two items or more."""
+    able = (sequences.lengths > 1).nonzero()[:, 0]
+    order = torch.randperm(len(able), generator=torch.Generator().manual_seed(_HELD_OUT_SEED))
+    for_validation, for_test = _sizes(config, len(able))
+    asked = able[order[: for_validation + for_test]]
+    return asked[:for_validation].sort().values, asked[for_validation:].sort().values
 
 
 def _ends(sequences: Sequences, users: Tensor) -> Tensor:
@@ -83,10 +150,26 @@ def _ends(sequences: Sequences, users: Tensor) -> Tensor:
     return sequences.offsets[users + 1] - 1
 
 
-def _questions(train: Sequences, whole: Sequences, users: Tensor) -> Holdout:
-    targets = torch.full((len(train),), -1)
+def _marked(sequences: Sequences, positions: Tensor) -> Tensor:
+    """Return True at some positions, bool [T]."""
+    marks = torch.zeros(len(sequences.values), dtype=torch.bool)
+    marks[positions] = True
+    return marks
+
+
+def _questions(before: Sequences, whole: Sequences, users: Tensor) -> Holdout:
+    targets = torch.full((len(before),), -1)
     targets[users] = whole.values[_ends(whole, users)]
-    return Holdout.of_users(train, targets)
+    return Holdout.of_users(before, targets)
+
+
+def _some_questions(asked: Holdout, count: int) -> Holdout:
+    """Return at most ``count`` questions, the same in every run."""
+    if len(asked) <= count:
+        return asked
+    seeded = torch.Generator().manual_seed(_HELD_OUT_SEED)
+    rows = torch.randperm(len(asked), generator=seeded)[:count].sort().values
+    return Holdout(asked.histories.chosen(rows), asked.targets.chosen(rows), asked.users[rows])
 
 
 def _split_text(config: Config, sequences: Sequences, cut: Callable[[Sequences], Windows]) -> Split:
