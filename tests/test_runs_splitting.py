@@ -110,15 +110,15 @@ def test_split_by_time_asks_no_more_than_it_may():
 
 
 def test_split_by_user_trains_on_nothing_of_those_who_are_asked():
-    split = split_source(wm.Config(split="user", validation_size=4, test_size=5), log_of(12))
+    split = split_source(wm.Config(split="user", validation_size=4, test_size=99), log_of(50))
     asked = targets(split.validation) | targets(split.test)
-    assert len(asked) == 9
+    assert len(asked) == 10
     users = {target // 3 for target in asked}
-    assert {item // 3 for item in split.sequences.values.tolist()} == set(range(12)) - users
+    assert {item // 3 for item in split.sequences.values.tolist()} == set(range(50)) - users
     # Users keep their number, by which what is known of them is found.
-    assert len(split.sequences) == 12
+    assert len(split.sequences) == 50
     assert {3 * user + 2 for user in split.holdout.users.tolist()} == targets(split.test)
-    assert split.holdout.histories.lengths.tolist() == [2] * 5
+    assert split.holdout.histories.lengths.tolist() == [2] * 6
 
 
 def test_goals_move_with_what_is_trained_on():

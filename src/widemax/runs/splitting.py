@@ -17,6 +17,7 @@ from widemax.runs.config import Config
 
 _HELD_OUT_SEED = 20_111
 _MOST_OF_A_TEXT = 0.1
+_MOST_OF_ALL_USERS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,8 @@ def split_source(config: Config, source: Source) -> Split:
     """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training.
 
     Of a log, what ``split`` says: the last item of some users, what users had after a moment, or
-    all of some users; of a text, whole sentences, at most a tenth of it. Where there are too few
-    users or sentences, validation has half.
+    all of some users, at most of a fifth of them; of a text, whole sentences, at most a tenth of
+    it. Where there are too few users or sentences, validation has half.
     """
     cut = partial(
         MODELS[config.model_for(source.kind)].windows,
@@ -107,7 +108,7 @@ def _ask_last(config: Config, sequences: Sequences) -> _LogParts:
 
 
 def _ask_new_users(config: Config, sequences: Sequences) -> _LogParts:
-    for_validation, for_test = _drawn_users(config, sequences)
+    for_validation, for_test = _drawn_users(config, sequences, _MOST_OF_ALL_USERS)
     asked = torch.cat([for_validation, for_test])
     known = torch.ones(len(sequences), dtype=torch.bool)
     known[asked] = False
@@ -136,11 +137,14 @@ _WAYS: Mapping[str, Callable[[Config, Sequences], _LogParts]] = MappingProxyType
 """By the setting ``split``."""
 
 
-def _drawn_users(config: Config, sequences: Sequences) -> tuple[Tensor, Tensor]:
-    """Return the users of the validation and others of the test, who have two items or more."""
+def _drawn_users(config: Config, sequences: Sequences, most: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return the users of the validation and others of the test, who have two items or more.
+
+    Together they are at most the part ``most`` of all such users.
+    """
     able = (sequences.lengths > 1).nonzero()[:, 0]
     order = torch.randperm(len(able), generator=torch.Generator().manual_seed(_HELD_OUT_SEED))
-    for_validation, for_test = _sizes(config, len(able))
+    for_validation, for_test = _sizes(config, int(most * len(able)))
     asked = able[order[: for_validation + for_test]]
     return asked[:for_validation].sort().values, asked[for_validation:].sort().values
 
