@@ -38,7 +38,7 @@ _NEIGHBOURS: dict[str, Value] = {
     "metric": "ndcg@20",
     "epochs": 10,
     "optimizer": "adagrad",
-    "learning_rate": 0.05,
+    "learning_rate": 0.1,
     "schedule": "linear",
 }
 _LANGUAGE: dict[str, Value] = {"unknown": "<unk>", "end": "<eos>", "min_count": 2, "bias": True}
@@ -68,7 +68,14 @@ PRESETS: Mapping[str, Mapping[str, Value]] = MappingProxyType(
             "window": 20,
             "metric": "ndcg@20",
         },
-        "airbnb": {**_NEIGHBOURS, "dimension": 32, "window": 5},
+        # Negatives drawn alike leave the popularity of items in the scores, which is wanted here.
+        "airbnb": {
+            **_NEIGHBOURS,
+            "dimension": 32,
+            "distortion": 0.0,
+            "learning_rate": 0.2,
+            "window": 5,
+        },
         "eges": {**_NEIGHBOURS, "window": 5, "epochs": 2},
         "n-gram": {"unknown": "<unk>", "end": "<eos>", "min_count": 2},
     }
