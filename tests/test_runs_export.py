@@ -125,6 +125,23 @@ def test_a_file_that_is_cut_or_missing_is_refused(name, run, tmp_path):
         read_faiss_index(tmp_path / "index")
 
 
+@pytest.mark.parametrize("name", ["index.faiss", "vocabulary.parquet"])
+def test_a_changed_file_is_refused_before_anything_parses_it(name, run, tmp_path, monkeypatch):
+    run.export(tmp_path / "index", to="faiss")
+    path = tmp_path / "index" / name
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+
+    def parse(*_):
+        raise AssertionError("parsed before it was compared")
+
+    monkeypatch.setattr(faiss, "read_index", parse)
+    monkeypatch.setattr(wm.Vocabulary, "load", parse)
+    with pytest.raises(ValueError, match=r"is not the one that index\.json describes"):
+        read_faiss_index(tmp_path / "index")
+
+
 def test_an_export_that_fails_leaves_the_one_before(run, cosine_run, tmp_path, monkeypatch):
     run.export(tmp_path / "index", to="faiss")
 
