@@ -10,7 +10,7 @@ film is one of them are asked: how often is it among the best k of the whole cat
 films compete with all others? By chance that is k out of the films that a user has not had.
 
     python experiments/ml100k.py [--rows mind_1,mind_4] [--resume] [--json FILE] [--check]
-    python experiments/ml100k.py --valid [--rows mind_1]
+    python experiments/ml100k.py --valid [--rows mind_1] [--with max_history=50 …]
 
 Each seed of a row is stored in results/ml100k.rows.json as soon as it is done, and the table in
 results/ml100k.table.md; with --resume those of the same configuration are not trained again. With
@@ -25,7 +25,7 @@ import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,18 @@ def watch_valid(row: Row) -> None:
     print(f"  valid {text_of(judge(model, asked, config.max_history))}", flush=True)
     chances = {f"recall@{k}": by_chance(asked, films.num_classes, k) for k in KS}
     print(f"  by chance {text_of(chances)}", flush=True)
+
+
+def changed(row: Row, changes: Sequence[str]) -> Row:
+    """The row with other settings, like learning_rate=0.01."""
+    kinds = {name: type(value) for name, value in asdict(row.config(TUNING_SEED)).items()}
+    values: dict[str, Any] = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        if name not in kinds:
+            sys.exit(f"no setting {name!r}; `widemax train --help` lists them")
+        values[name] = kinds[name](text)
+    return replace(row, settings={**row.settings, **values})
 
 
 def tell(line: str) -> None:
@@ -330,7 +342,13 @@ def main() -> None:
     parser.add_argument("--rows", type=some_of(ROWS), default=list(ROWS), help="like mind_1,mind_4")
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     parser.add_argument("--valid", action="store_true", help="judge on valid, store nothing")
+    parser.add_argument(
+        "--with", action="append", default=[], dest="changes", metavar="NAME=VALUE",
+        help="another setting to try on valid",
+    )  # fmt: skip
     options = parser.parse_args()
+    if options.changes and not options.valid:
+        parser.error("--with is for --valid: rows are stored by the settings of the file")
     if not LOG.is_file():
         print(f"nothing measured: there is no {LOG} (set WIDEMAX_DATA)")
         return
@@ -339,7 +357,7 @@ def main() -> None:
         row = ROWS[name]
         if options.valid:
             print(row.title, flush=True)
-            watch_valid(row)
+            watch_valid(changed(row, options.changes))
             continue
         for seed in row.seeds:
             if options.resume and is_stored(name, seed):
