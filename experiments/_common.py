@@ -1,9 +1,12 @@
-"""What experiments share: where the data are, a part to watch a training by, a state to keep."""
+"""What experiments share: where data are, what a training is watched by, other settings."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +20,21 @@ DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] /
 def some_users(asked: Holdout, count: int) -> Holdout:
     """A random choice of questions, the same each time, to watch a training by."""
     order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(0))
-    rows = order[:count]
-    return Holdout(asked.histories.chosen(rows), asked.targets.chosen(rows), asked.users[rows])
+    return asked.chosen(order[:count])
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
     """A copy of the state, which training leaves as it is."""
     return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def values_of(changes: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Read settings like learning_rate=0.01, each as what the known one is."""
+    values: dict[str, Any] = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        if name not in known:
+            sys.exit(f"no setting {name!r}; there are {', '.join(known)}")
+        kind = type(known[name])
+        values[name] = text == "true" if kind is bool else kind(text)
+    return values

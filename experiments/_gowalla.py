@@ -109,7 +109,6 @@ class BagBatch:
     """Some users' items [U, H], padded with -1, and targets [B] that are among their owner's."""
 
     bags: Tensor
-    lengths: Tensor
     targets: Tensor
     owners: Tensor
     """The row in ``bags`` of each target, [B]."""
@@ -151,7 +150,7 @@ class LeaveOneOutBags:
             (self.baskets.offsets[users, None] + places).clamp(max=len(values) - 1)
         ]
         bags = bags.masked_fill(places >= sizes[:, None], -1)
-        return BagBatch(bags, sizes, targets, owners, users[owners])
+        return BagBatch(bags, targets, owners, users[owners])
 
 
 class LeaveOneOut(nn.Module):

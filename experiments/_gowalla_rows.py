@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -201,16 +201,21 @@ class Row:
     """What would be better still; reported, not asked for."""
 
 
+_COSINE: dict[str, Any] = {
+    "similarity": "cosine",
+    "temperature": 0.1,
+    "popularity": 0.5,
+    "deviation": 0.05,
+}
+
+
 def _in_batch(correction: Correction, opponents: Opponents = "in-batch") -> BagSetting:
     """One budget for all: about 512 targets a batch against about as many candidates."""
     return BagSetting(
         opponents=opponents,
         correction=correction,
         num_samples=512,
-        similarity="cosine",
-        temperature=0.1,
-        popularity=0.5,
-        deviation=0.05,
+        **_COSINE,
         targets_a_row=4,
         rows_a_batch=144,
         learning_rate=3e-3,
@@ -222,12 +227,9 @@ ROWS = {
     "cosine": Row(
         title="YouTubeDNN, cosine",
         setting=BagSetting(
+            **_COSINE,
             opponents="by counts",
-            similarity="cosine",
-            temperature=0.1,
             left_out=0.3,
-            popularity=0.5,
-            deviation=0.05,
             num_samples=2_000,
             rows_a_batch=100,
             learning_rate=2e-3,

@@ -115,7 +115,7 @@ def with_new_films(share: float, seed: int) -> NewFilms:
     new = left_out[whole.vocabulary.encode(films.source.vocabulary.keys)]
     test = films.test
     rows = new[test.targets.values].nonzero()[:, 0]
-    asked = Holdout(test.histories.chosen(rows), test.targets.chosen(rows), test.users[rows])
+    asked = test.chosen(rows)
     return NewFilms(films, asked, _lost(films, new))
 
 

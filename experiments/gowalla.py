@@ -28,7 +28,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from _common import DATA, some_users
+from _common import DATA, some_users, values_of
 from _gowalla import K, Stage, judge, load_gowalla
 from _gowalla_rows import ABLATION, DIMENSION, ROWS, Row
 from _harness import Report, command_line
@@ -171,18 +171,6 @@ def add_bars(report: Report, done: dict[str, Figures]) -> None:
         report.add("in-batch: Recall with log Q to none", with_log_q / without, 1.0)
 
 
-def changed(row: Row, changes: list[str]) -> Row:
-    """The row with other settings, like learning_rate=0.01."""
-    values: dict[str, Any] = {}
-    known = asdict(row.setting)
-    for change in changes:
-        name, _, text = change.partition("=")
-        if name not in known:
-            sys.exit(f"no setting {name!r}; there are {', '.join(known)}")
-        values[name] = type(known[name])(text)
-    return replace(row, setting=replace(row.setting, **values))
-
-
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--rows", type=some_of(ROWS), default=list(ROWS), help="like dot,item2vec")
@@ -203,7 +191,9 @@ def main() -> None:
     if options.valid:
         for name in options.rows:
             print(ROWS[name].title, flush=True)
-            watch_valid(changed(ROWS[name], options.changes), data.tuning)
+            row = ROWS[name]
+            changes = values_of(options.changes, asdict(row.setting))
+            watch_valid(replace(row, setting=replace(row.setting, **changes)), data.tuning)
         return
     done = stored_figures() if options.resume else {}
     for name in options.rows:

@@ -33,6 +33,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+from _common import values_of
 from _harness import Report, command_line
 from _ml100k import KS, LOG, Figures, by_chance, judge, load_films, train, with_new_films
 from _stored import StoredRows, some_of
@@ -155,18 +156,6 @@ def watch_valid(row: Row) -> None:
     print(f"  valid {text_of(judge(model, asked, config.max_history))}", flush=True)
     chances = {f"recall@{k}": by_chance(asked, films.num_classes, k) for k in KS}
     print(f"  by chance {text_of(chances)}", flush=True)
-
-
-def changed(row: Row, changes: Sequence[str]) -> Row:
-    """The row with other settings, like learning_rate=0.01."""
-    kinds = {name: type(value) for name, value in asdict(row.config(TUNING_SEED)).items()}
-    values: dict[str, Any] = {}
-    for change in changes:
-        name, _, text = change.partition("=")
-        if name not in kinds:
-            sys.exit(f"no setting {name!r}; `widemax train --help` lists them")
-        values[name] = kinds[name](text)
-    return replace(row, settings={**row.settings, **values})
 
 
 def tell(line: str) -> None:
@@ -357,7 +346,8 @@ def main() -> None:
         row = ROWS[name]
         if options.valid:
             print(row.title, flush=True)
-            watch_valid(changed(row, options.changes))
+            changes = values_of(options.changes, asdict(row.config(TUNING_SEED)))
+            watch_valid(replace(row, settings={**row.settings, **changes}))
             continue
         for seed in row.seeds:
             if options.resume and is_stored(name, seed):

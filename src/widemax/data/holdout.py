@@ -71,6 +71,10 @@ class Holdout:
     def __len__(self) -> int:
         return len(self.users)
 
+    def chosen(self, rows: Tensor) -> Holdout:
+        """Return the questions ``rows`` [N], in this order."""
+        return Holdout(self.histories.chosen(rows), self.targets.chosen(rows), self.users[rows])
+
     def batch(self, rows: Tensor, *, max_history: int) -> WindowBatch:
         """Return what is known in the questions ``rows`` [B]; targets are -1, and ages 0: now."""
         max_history = check_whole("max_history", max_history, 1, 2**20)

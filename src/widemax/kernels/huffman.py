@@ -84,7 +84,7 @@ def fill_left(
     left = np.zeros(len(depths), np.bool_)
     digits = np.zeros(2 + (depths.max() if len(depths) else 0), np.bool_)
     for node in range(len(starts)):
-        digits[:] = False
+        # Nothing is left of the room of the node before.
         digits[1] = True
         for i in range(starts[node], starts[node] + sizes[node]):
             place = depths[i]

@@ -97,26 +97,26 @@ def _beginnings(sequences: Sequences, train: Sequences) -> Tensor:
 
 
 def _ask_last(config: Config, sequences: Sequences) -> _LogParts:
-    for_validation, for_test = _drawn_users(config, sequences)
-    asked = torch.cat([for_validation, for_test])
-    train = sequences.kept(~_marked(sequences, _ends(sequences, asked)))
-    return _LogParts(
-        train,
-        _questions(train, sequences, for_validation),
-        _questions(train, sequences, for_test),
-    )
+    return _ask_some(sequences, *_drawn_users(config, sequences))
 
 
 def _ask_new_users(config: Config, sequences: Sequences) -> _LogParts:
-    for_validation, for_test = _drawn_users(config, sequences, _MOST_OF_ALL_USERS)
-    asked = torch.cat([for_validation, for_test])
+    users = _drawn_users(config, sequences, _MOST_OF_ALL_USERS)
     known = torch.ones(len(sequences), dtype=torch.bool)
-    known[asked] = False
-    before = sequences.kept(~_marked(sequences, _ends(sequences, asked)))
+    known[torch.cat(users)] = False
+    train = sequences.kept(known.repeat_interleave(sequences.lengths))
+    return _ask_some(sequences, *users)._replace(train=train)
+
+
+def _ask_some(sequences: Sequences, validation: Tensor, test: Tensor) -> _LogParts:
+    """Ask some users for their last item; all that is not asked for can be trained on."""
+    there = torch.ones(len(sequences.values), dtype=torch.bool)
+    there[_ends(sequences, torch.cat([validation, test]))] = False
+    before = sequences.kept(there)
     return _LogParts(
-        sequences.kept(known.repeat_interleave(sequences.lengths)),
-        _questions(before, sequences, for_validation),
-        _questions(before, sequences, for_test),
+        before,
+        _questions(before, sequences, validation),
+        _questions(before, sequences, test),
     )
 
 
@@ -154,13 +154,6 @@ def _ends(sequences: Sequences, users: Tensor) -> Tensor:
     return sequences.offsets[users + 1] - 1
 
 
-def _marked(sequences: Sequences, positions: Tensor) -> Tensor:
-    """Return True at some positions, bool [T]."""
-    marks = torch.zeros(len(sequences.values), dtype=torch.bool)
-    marks[positions] = True
-    return marks
-
-
 def _questions(before: Sequences, whole: Sequences, users: Tensor) -> Holdout:
     targets = torch.full((len(before),), -1)
     targets[users] = whole.values[_ends(whole, users)]
@@ -173,7 +166,7 @@ def _some_questions(asked: Holdout, count: int) -> Holdout:
         return asked
     seeded = torch.Generator().manual_seed(_HELD_OUT_SEED)
     rows = torch.randperm(len(asked), generator=seeded)[:count].sort().values
-    return Holdout(asked.histories.chosen(rows), asked.targets.chosen(rows), asked.users[rows])
+    return asked.chosen(rows)
 
 
 def _split_text(config: Config, sequences: Sequences, cut: Callable[[Sequences], Windows]) -> Split:
