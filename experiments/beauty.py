@@ -101,7 +101,7 @@ LOSSES = {
     "sampled_512": Loss(
         title="sampled softmax + log Q, 512 shared",
         head=_shared(512, 0.5),
-        epochs=36,
+        epochs=120,
         within=0.05,
         least_speed=5.0,
     ),
@@ -111,7 +111,7 @@ LOSSES = {
     "full": Loss(
         title="full cross-entropy",
         head=lambda data, scorer: FullHead(scorer),
-        epochs=24,
+        epochs=34,
         least=(0.050, 0.030),
     ),
 }

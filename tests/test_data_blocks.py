@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from widemax.data.encoding import Coded, classes_of
+from widemax.data.classes import Coded, classes_of
 from widemax.data.interactions import read_interactions
 from widemax.data.sequences import Sequences
 from widemax.data.sessions import sessions_of

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.encoding import Encoder, to_classes
+from widemax.data.classes import to_classes
+from widemax.data.encoding import Encoder
 from widemax.data.sequences import Sequences, Windows
 
 PATIENT = settings(max_examples=100, deadline=None)

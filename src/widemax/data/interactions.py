@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.data.classes import Coded, classes_of
 from widemax.data.core import MAX_CORE, left_in_core
-from widemax.data.encoding import Coded, Encoder, classes_of
+from widemax.data.encoding import Encoder
 from widemax.data.inputs import files_of
 from widemax.data.logs import Columns, read_log
 from widemax.data.sequences import Sequences

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.data.encoding import recoded
+from widemax.data.classes import recoded
 from widemax.data.holdout import Holdout
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.slices import joined_slices, part_lengths

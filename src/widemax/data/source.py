@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor
 
-from widemax.data.encoding import recoded
+from widemax.data.classes import recoded
 from widemax.data.feature_table import FeatureTable
 from widemax.data.inputs import decoded, files_of, first_lines, head_of
 from widemax.data.interactions import read_interactions

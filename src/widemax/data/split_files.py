@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
+from widemax.data.classes import Coded, classes_of
 from widemax.data.columns import as_array
-from widemax.data.encoding import Coded, Encoder, classes_of
+from widemax.data.encoding import Encoder
 from widemax.data.inputs import files_of
 from widemax.data.interactions import in_time_order
 from widemax.data.log_split import LogSplit, split_by_parts

@@ -13,8 +13,9 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from widemax.data.classes import MAX_LENGTH, to_classes, without_gaps
 from widemax.data.corpus_cache import cached_corpus
-from widemax.data.encoding import MAX_LENGTH, LineError, to_classes, without_gaps
+from widemax.data.encoding import LineError
 from widemax.data.inputs import BOM, decoded, files_of, opened, read_ahead
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.tokens import Encoded, Tokeniser, tokeniser
