@@ -3,9 +3,10 @@
 from functools import partial
 
 import torch
+from torch import nn
 
 from tests.head_cases import DIMENSION, NUM_CLASSES, SAMPLERS
-from widemax.heads import FullHead, SampledHead
+from widemax.heads import FullHead, HierarchicalHead, LayeredHead, SampledHead, Tree
 from widemax.heads.adaptive import AdaptiveHead
 from widemax.heads.cost_model import CostModel
 from widemax.heads.sparse import Entmax15Head, SparsemaxHead, TopKSoftmaxHead
@@ -74,8 +75,23 @@ def differentiated_heads():
                 yield label, partial(sampled, scorer, sampler, objective)
 
 
+def layered(head):
+    return LayeredHead(DIMENSION, nn.Sequential(nn.Linear(DIMENSION, 9), nn.Tanh()), head)
+
+
+LAYERED = {
+    "layered, full": lambda: layered(FullHead(TableScorer(NUM_CLASSES, 9, bias=True))),
+    "layered, hierarchical": lambda: layered(HierarchicalHead(9, Tree.huffman(zipf()), bias=True)),
+}
+
+
 # Losses of sparse heads are differentiable, the top-k one but for ties: every gradient is checked.
 HEADS = {
     name: (make, True)
-    for name, make in [*ADAPTIVE.items(), *sparse_heads(), *differentiated_heads()]
+    for name, make in [
+        *ADAPTIVE.items(),
+        *LAYERED.items(),
+        *sparse_heads(),
+        *differentiated_heads(),
+    ]
 }

@@ -85,6 +85,7 @@ from .heads import (
     ImportanceDraw as ImportanceDraw,
     ImportanceHead as ImportanceHead,
     InfrequentHead as InfrequentHead,
+    LayeredHead as LayeredHead,
     LogNormalizerStatistics as LogNormalizerStatistics,
     SampledHead as SampledHead,
     ScorerHead as ScorerHead,

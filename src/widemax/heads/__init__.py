@@ -13,6 +13,7 @@ from widemax.heads.cost_model import CostModel
 from widemax.heads.full import FullHead
 from widemax.heads.hierarchical import HierarchicalHead
 from widemax.heads.importance import ImportanceDraw, ImportanceHead
+from widemax.heads.layered import LayeredHead
 from widemax.heads.masks import hits_by_class, hits_by_query
 from widemax.heads.normalised import (
     InfrequentHead,
@@ -36,6 +37,7 @@ __all__ = [
     "ImportanceDraw",
     "ImportanceHead",
     "InfrequentHead",
+    "LayeredHead",
     "LogNormalizerStatistics",
     "SampledHead",
     "ScorerHead",
