@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from _language import Corpus
 from widemax.data import Sequences, WindowBatch, Windows
@@ -17,6 +17,7 @@ from widemax.heads import (
     Head,
     HierarchicalHead,
     ImportanceHead,
+    LayeredHead,
     SampledHead,
     ScorerHead,
     TopKSoftmaxHead,
@@ -32,6 +33,7 @@ CUTOFFS, REDUCTION = [2_000], 2.0
 FREQUENT, NARROW = 0.7, 1 / 16
 PART_CLASSES, SPARSE_K, FRACTION = 2_000, 1_000, 0.5
 NUM_DRAWN, EFFECTIVE_SIZE, MOST_DRAWN = 500, 50, 2_000
+NODE_WIDTH, NODE_DROPOUT = 512, 0.2
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,17 @@ class Task:
         return SampledHead(self.table(), sampler)
 
     def hierarchical(self, tree: Tree) -> HierarchicalHead:
-        head = HierarchicalHead(self.dimension, tree, bias=True)
+        return self._nodes(self.dimension, tree)
+
+    def hierarchical_wide(self, tree: Tree) -> LayeredHead:
+        """A tree whose nodes read the state through a wider layer of the head's own."""
+        layer = nn.Sequential(
+            nn.Linear(self.dimension, NODE_WIDTH), nn.ReLU(), nn.Dropout(NODE_DROPOUT)
+        )
+        return LayeredHead(self.dimension, layer, self._nodes(NODE_WIDTH, tree))
+
+    def _nodes(self, dimension: int, tree: Tree) -> HierarchicalHead:
+        head = HierarchicalHead(dimension, tree, bias=True)
         cast("Tensor", head.bias).data.copy_(tree.log_odds(self.corpus.counts))
         return head
 

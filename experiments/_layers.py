@@ -21,6 +21,7 @@ from _heads import (
     FEW_SAMPLES,
     FRACTION,
     MOST_DRAWN,
+    NODE_WIDTH,
     NUM_DRAWN,
     PART_CLASSES,
     REDUCTION,
@@ -37,6 +38,7 @@ from widemax.heads import (
     HierarchicalHead,
     ImportanceHead,
     InfrequentHead,
+    LayeredHead,
     SampledHead,
     ScorerHead,
     SelfNormalisedHead,
@@ -52,6 +54,7 @@ TREE_EPOCHS = 3
 """Of the sampled softmax whose states a tree is clustered by."""
 TREE_DECAY = 0.1
 """Of node vectors: those far down the tree see few examples, and learn them by heart."""
+BY_STATES = f"by the mean states of a sampled softmax, of {TREE_EPOCHS} epochs"
 
 
 def _target_mean(task: Task, of_class: Tensor) -> float:
@@ -61,7 +64,8 @@ def _target_mean(task: Task, of_class: Tensor) -> float:
 
 
 def path_length(task: Task, head: Head) -> float:
-    return _target_mean(task, cast("HierarchicalHead", head).tree.depths.double())
+    tree = head.head if isinstance(head, LayeredHead) else head
+    return _target_mean(task, cast("HierarchicalHead", tree).tree.depths.double())
 
 
 def opened_classes(task: Task, head: Head) -> float:
@@ -129,7 +133,7 @@ class Layer:
     epochs: int | None = None
     """Epochs of its own; None: those of all."""
     weight_decay: float = 0.0
-    """Of the layer's own matrices, chosen on the valid part."""
+    """Of the vectors of classes or nodes, chosen on the valid part."""
     examples: Callable[[Task, Head], Examples] | None = None
     """Batches of its own, each one row."""
     counts_draws: bool = False
@@ -195,18 +199,19 @@ LAYERS = {
         title="hierarchical, Huffman tree",
         make=lambda task: task.hierarchical(Tree.huffman(task.corpus.counts)),
         outputs=path_length,
-        within=0.12,
         weight_decay=TREE_DECAY,
         note="starts at the frequencies",
     ),
-    "huffman_alike": Layer(
-        title="hierarchical, Huffman tree, similar words side by side",
-        make=lambda task: task.hierarchical(Tree.huffman(task.corpus.counts, task.class_vectors())),
+    "huffman_wide": Layer(
+        title=f"hierarchical, Huffman tree, nodes of {NODE_WIDTH}",
+        make=lambda task: task.hierarchical_wide(
+            Tree.huffman(task.corpus.counts, task.class_vectors())
+        ),
         outputs=path_length,
         within=0.12,
         weight_decay=TREE_DECAY,
-        note=f"by the mean states of a sampled softmax, of {TREE_EPOCHS} epochs; starts at the "
-        "frequencies",
+        note=f"similar words side by side, {BY_STATES}; nodes read the state through "
+        f"{NODE_WIDTH} rectified units of the head's own",
     ),
     "clustered": Layer(
         title="hierarchical, clustered tree",
@@ -216,8 +221,7 @@ LAYERS = {
         outputs=path_length,
         within=0.12,
         weight_decay=TREE_DECAY,
-        note=f"by the mean states of a sampled softmax, of {TREE_EPOCHS} epochs; starts at the "
-        "frequencies",
+        note=f"{BY_STATES}; starts at the frequencies",
     ),
     "nce": Layer(
         title=f"NCE, {FEW_SAMPLES} samples",

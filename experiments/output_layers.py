@@ -98,8 +98,10 @@ def build(setting: Setting, layer: Layer, task: Task) -> NNLM:
 
 
 def optimizer_of(model: NNLM, weight_decay: float = 0.0) -> torch.optim.Optimizer:
-    """Adam; ``weight_decay`` is of the head's matrices."""
-    decaying = [each for each in model.head.parameters() if each.dim() > 1] if weight_decay else []
+    """Adam; ``weight_decay`` is of the vectors of classes or nodes."""
+    most = model.head.num_classes - 1
+    vectors = [each for each in model.head.parameters() if each.dim() > 1 and len(each) >= most]
+    decaying = vectors if weight_decay else []
     own = {id(each) for each in decaying}
     others = [each for each in model.parameters() if id(each) not in own]
     groups = [
