@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import cast
 
@@ -33,7 +33,7 @@ CUTOFFS, REDUCTION = [2_000], 2.0
 FREQUENT, NARROW = 0.7, 1 / 16
 PART_CLASSES, SPARSE_K, FRACTION = 2_000, 1_000, 0.5
 NUM_DRAWN, EFFECTIVE_SIZE, MOST_DRAWN = 500, 50, 2_000
-NODE_WIDTH, NODE_DROPOUT = 512, 0.2
+WIDTH, WIDE_DROPOUT = 512, 0.2
 
 
 @dataclass(frozen=True)
@@ -113,19 +113,15 @@ class Task:
         return SampledHead(self.table(), sampler)
 
     def hierarchical(self, tree: Tree) -> HierarchicalHead:
-        return self._nodes(self.dimension, tree)
-
-    def hierarchical_wide(self, tree: Tree) -> LayeredHead:
-        """A tree whose nodes read the state through a wider layer of the head's own."""
-        layer = nn.Sequential(
-            nn.Linear(self.dimension, NODE_WIDTH), nn.ReLU(), nn.Dropout(NODE_DROPOUT)
-        )
-        return LayeredHead(self.dimension, layer, self._nodes(NODE_WIDTH, tree))
-
-    def _nodes(self, dimension: int, tree: Tree) -> HierarchicalHead:
-        head = HierarchicalHead(dimension, tree, bias=True)
+        head = HierarchicalHead(self.dimension, tree, bias=True)
         cast("Tensor", head.bias).data.copy_(tree.log_odds(self.corpus.counts))
         return head
+
+    def behind_layer(self, make: Callable[[Task], Head]) -> LayeredHead:
+        """What ``make`` makes, reading the state through a wider layer of the head's own."""
+        head = make(replace(self, dimension=WIDTH))
+        units = nn.Sequential(nn.Linear(self.dimension, WIDTH), nn.ReLU(), nn.Dropout(WIDE_DROPOUT))
+        return LayeredHead(self.dimension, units, head)
 
     def adaptive(self) -> AdaptiveHead:
         head = AdaptiveHead(

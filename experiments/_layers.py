@@ -21,12 +21,12 @@ from _heads import (
     FEW_SAMPLES,
     FRACTION,
     MOST_DRAWN,
-    NODE_WIDTH,
     NUM_DRAWN,
     PART_CLASSES,
     REDUCTION,
     SHARED_SAMPLES,
     SPARSE_K,
+    WIDTH,
     MeasuredTopK,
     Task,
     part_blocks,
@@ -154,13 +154,21 @@ def _few(task: Task, head: Head) -> float:
     return FEW_SAMPLES + 1.0
 
 
+def _sampled(task: Task) -> Head:
+    return task.sampled(task.table(), sampled_softmax)
+
+
+def _alike(task: Task) -> Head:
+    return task.hierarchical(Tree.huffman(task.corpus.counts, task.class_vectors()))
+
+
 LAYERS = {
     "full": Layer(
         title="full softmax", make=lambda task: FullHead(task.table()), outputs=_all_classes
     ),
     "sampled": Layer(
         title=f"sampled softmax + log Q, {SHARED_SAMPLES:,} shared",
-        make=lambda task: task.sampled(task.table(), sampled_softmax),
+        make=_sampled,
         outputs=_shared,
         within=0.03,
         note="log-uniform negatives without repetition",
@@ -203,15 +211,13 @@ LAYERS = {
         note="starts at the frequencies",
     ),
     "huffman_wide": Layer(
-        title=f"hierarchical, Huffman tree, nodes of {NODE_WIDTH}",
-        make=lambda task: task.hierarchical_wide(
-            Tree.huffman(task.corpus.counts, task.class_vectors())
-        ),
+        title=f"hierarchical, Huffman tree, nodes of {WIDTH}",
+        make=lambda task: task.behind_layer(_alike),
         outputs=path_length,
         within=0.12,
         weight_decay=TREE_DECAY,
         note=f"similar words side by side, {BY_STATES}; nodes read the state through "
-        f"{NODE_WIDTH} rectified units of the head's own",
+        f"{WIDTH} rectified units of the head's own",
     ),
     "clustered": Layer(
         title="hierarchical, clustered tree",
@@ -236,6 +242,12 @@ LAYERS = {
         make=lambda task: task.sampled(task.table(), corrected_log_q),
         outputs=_shared,
         note="log-uniform negatives without repetition",
+    ),
+    "sampled_wide": Layer(
+        title=f"sampled softmax + log Q, {SHARED_SAMPLES:,} shared, class vectors of {WIDTH}",
+        make=lambda task: task.behind_layer(_sampled),
+        outputs=_shared,
+        note=f"the state through the same {WIDTH} units as the tree",
     ),
     "target_sampling": Layer(
         title=f"target sampling, ≤ {PART_CLASSES:,} classes a part",
