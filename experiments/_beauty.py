@@ -16,6 +16,7 @@ from typing import NamedTuple
 import polars as pl
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from _common import DATA, state_of
 from widemax.data import Holdout, Sequences
@@ -99,26 +100,31 @@ def train(
     *,
     epochs: int,
     learning_rate: float,
+    averaging: float,
     measure_every: int = 1,
     patience: int,
     progress: Callable[[str], object],
 ) -> History:
     """Train, and leave the model in the state that has the best NDCG@10 on ``watched``.
 
-    Ends early when ``patience`` epochs have brought nothing better.
+    States are running means over the steps, each step weighing ``averaging`` times as much as the
+    next: the steps of a constant rate go around the place where they lead. Ends early when
+    ``patience`` epochs have brought nothing better.
     """
+    mean = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(averaging))
     history, best_state = History(), state_of(model)
     for epoch in range(1, epochs + 1):
         start = time.perf_counter()
         for step in range((epoch - 1) * steps.per_epoch, epoch * steps.per_epoch):
             steps.take(step, learning_rate)
+            mean.update_parameters(model)
         history.seconds += time.perf_counter() - start
         if epoch % measure_every:
             continue
-        quality = judge(model, watched)
+        quality = judge(mean.module, watched)
         history.ndcg[epoch] = quality.ndcg
         if history.best_epoch == epoch:
-            best_state = state_of(model)
+            best_state = state_of(mean.module)
         progress(
             f"epoch {epoch:>3}  {history.seconds:7.0f} s  valid HR@10 {quality.hit_rate:.4f}  "
             f"NDCG@10 {quality.ndcg:.4f}"

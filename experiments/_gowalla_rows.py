@@ -239,7 +239,6 @@ ROWS = {
         hoped=(0.1837, 0.1493),
     ),
     "item2vec": Row(title="Item2Vec", setting=Item2VecSetting(), least=(0.1326, 0.1057)),
-    "dot": Row(title="YouTubeDNN, dot product", setting=BagSetting(epochs=30)),
     "in_batch": Row(title="in-batch, no correction", setting=_in_batch("none")),
     "in_batch_log_q": Row(title="in-batch, log Q", setting=_in_batch("log Q")),
     "in_batch_corrected": Row(

@@ -5,8 +5,8 @@ trained to the end; those with in-batch negatives differ in the correction alone
 smaller budget. A model is fitted on train and valid, and asked once for the 20 best of all places,
 without those that the user had, to be compared with his test places.
 
-    python experiments/gowalla.py [--rows dot,item2vec] [--resume] [--json FILE] [--check]
-    python experiments/gowalla.py --valid [--rows dot] [--with learning_rate=0.01 …]
+    python experiments/gowalla.py [--rows cosine,item2vec] [--resume] [--json FILE] [--check]
+    python experiments/gowalla.py --valid [--rows cosine] [--with learning_rate=0.01 …]
 
 Each row is stored in results/gowalla.rows.json as soon as it is done, and the table in
 results/gowalla.table.md; with --resume rows of the same configuration are not trained again. With
@@ -173,7 +173,9 @@ def add_bars(report: Report, done: dict[str, Figures]) -> None:
 
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rows", type=some_of(ROWS), default=list(ROWS), help="like dot,item2vec")
+    parser.add_argument(
+        "--rows", type=some_of(ROWS), default=list(ROWS), help="like cosine,item2vec"
+    )
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     parser.add_argument("--valid", action="store_true", help="judge on valid, store nothing")
     parser.add_argument(
