@@ -130,7 +130,7 @@ LOSSES = {
     "sampled_3000": Loss(
         title="sampled softmax + log Q, 3,000 shared",
         head=_shared(3000, 0.5),
-        epochs=36,
+        epochs=30,
         least=(0.047, 0.028),
     ),
     "sampled_512": Loss(

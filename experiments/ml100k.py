@@ -84,7 +84,7 @@ ROWS = {
         "Airbnb",
         "airbnb",
         {
-            **_LAST_TEN,
+            "max_history": 2,
             "dimension": 64,
             "distortion": 0.0,
             "learning_rate": 0.2,
