@@ -76,6 +76,8 @@ class Loss:
     within: float | None = None
     """How far below the full cross-entropy they may be, as a share of it."""
     least_speed: float | None = None
+    patience: int | None = None
+    """Its own, where learning pauses on the way; None: that of all."""
 
 
 class InParts(SampledHead):
@@ -141,7 +143,11 @@ LOSSES = {
         least_speed=5.0,
     ),
     "one_negative": Loss(
-        title="binary cross-entropy, one uniform negative", head=_one_negative, epochs=36
+        title="binary cross-entropy, one uniform negative",
+        head=_one_negative,
+        epochs=120,
+        # For long it knows nothing but which items are popular.
+        patience=40,
     ),
     "full": Loss(
         title="full cross-entropy",
@@ -200,7 +206,7 @@ def measure(setting: Setting, loss: Loss, data: Beauty) -> Row:
         epochs=loss.epochs,
         learning_rate=setting.learning_rate,
         averaging=setting.averaging,
-        patience=setting.patience,
+        patience=loss.patience or setting.patience,
         progress=lambda line: print(f"  {line}", flush=True),
     )
     valid, test = judge(model, data.valid), judge(model, data.test)
@@ -245,7 +251,8 @@ def speed(setting: Setting, loss: Loss, data: Beauty, model: SASRec) -> float:
 
 def configuration(setting: Setting, loss: Loss) -> dict[str, Any]:
     """What a stored row must have been made with to be taken for this one."""
-    return {**asdict(setting), "title": loss.title, "epochs": loss.epochs}
+    own = {"patience": loss.patience} if loss.patience else {}
+    return {**asdict(setting), **own, "title": loss.title, "epochs": loss.epochs}
 
 
 def stored_rows(setting: Setting) -> dict[str, Row]:
