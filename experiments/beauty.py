@@ -83,8 +83,7 @@ class Loss:
 class InParts(SampledHead):
     """Each eighth of a batch has negatives of its own, and all their vectors are looked up at once.
 
-    All negatives of a batch are then eight times as many for the same products: few at a time, an
-    item is pushed down rarely and hard, which Adam answers with small steps.
+    All negatives of a batch are then eight times as many for the same products.
     """
 
     def forward(
