@@ -216,7 +216,7 @@ LAYERS = {
         outputs=path_length,
         within=0.12,
         learning_rate=0.002,
-        epochs=10,
+        epochs=8,
         weight_decay=0.15,
         note=f"{BY_STATES}; starts at the frequencies",
     ),

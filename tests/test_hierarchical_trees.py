@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.head_cases_hierarchical import TREES
 from widemax.heads.tree import Tree
-from widemax.kernels.alike import alike_sides, alike_sides_reference
 from widemax.kernels.huffman import (
     fill_left,
     fill_left_reference,
@@ -165,46 +164,6 @@ def test_leaves_go_left_as_by_fractions_and_fill_both_halves():
             own = slice(start, start + len(depths))
             taken = sum(Fraction(1, 2 ** int(k)) for k in twice[own][left[own]])
             assert taken == Fraction(1, 2)
-
-
-def some_clouds(num_classes=400):
-    """Return vectors, weights and the clouds of three nodes, whose members keep their depths."""
-    generator = np.random.default_rng(0)
-    vectors = generator.standard_normal((num_classes, 6)).astype(np.float32)
-    weights = generator.uniform(0.01, 1.0, num_classes).astype(np.float32)
-    members = generator.permutation(num_classes)
-    sizes = np.array([2, 57, num_classes - 59])
-    starts = np.cumsum(sizes) - sizes
-    depths = np.concatenate(
-        [Tree.huffman(1 / (5.0 + np.arange(size))).depths.numpy() for size in sizes]
-    )
-    return vectors, members, starts, sizes, weights, depths
-
-
-@pytest.mark.parametrize("by_chance", [False, True])
-def test_alike_sides_equal_their_reference_and_are_far_apart(by_chance):
-    vectors, members, starts, sizes, weights, depths = some_clouds()
-    clouds = vectors, members, starts, sizes, weights
-    place = two_means(*clouds)
-    good = alike_sides(*clouds, place, depths)
-    if by_chance:
-        place = np.random.default_rng(1).standard_normal(len(place)).astype(np.float32)
-    left = alike_sides(*clouds, place, depths)
-    assert np.array_equal(left, alike_sides_reference(*clouds, place, depths))
-    for start, size in zip(starts, sizes, strict=True):
-        own = slice(start, start + size)
-        assert sum(Fraction(1, 2 ** int(k)) for k in depths[own][left[own]]) == Fraction(1, 2)
-        cloud, weight = vectors[members[own]], weights[members[own]]
-        # Wherever it starts from, it ends at sides that are about as far apart.
-        assert scatter(cloud, weight, left[own]) > 0.7 * scatter(cloud, weight, good[own])
-
-
-def scatter(cloud, weight, left):
-    """Return Σ over both sides of mass·|mean − mean of all|²."""
-    whole = np.average(cloud, axis=0, weights=weight)
-    means = [np.average(cloud[s], axis=0, weights=weight[s]) for s in (left, ~left)]
-    masses = [weight[s].sum() for s in (left, ~left)]
-    return sum(m * np.square(mean - whole).sum() for m, mean in zip(masses, means, strict=True))
 
 
 def test_huffman_with_vectors_keeps_clusters_together_as_far_as_lengths_let_it():

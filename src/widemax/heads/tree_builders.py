@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.kernels.alike import alike_sides
-from widemax.kernels.huffman import huffman_children
+from widemax.kernels.huffman import fill_left, huffman_children
 from widemax.kernels.two_means import two_means
 from widemax.sampling.counts import Counts, check_counts
 
@@ -73,12 +72,8 @@ def alike_slots(
 ) -> Slots:
     """Return a tree of these depths whose nodes put class vectors that are close on one side."""
 
-    weights = _weights(masses)
-
     def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
-        members, place, starts, sizes = clouds
-        rest = depths[members] - level
-        return alike_sides(vectors, members, starts, sizes, weights, place, rest)
+        return fill_left(depths[clouds.members] - level, clouds.starts, clouds.sizes)
 
     return _cut_clouds(vectors, masses, go_left)
 
@@ -97,8 +92,12 @@ def _cut_clouds(
     masses: NDArray[np.float64],
     go_left: Callable[[int, _Clouds], NDArray[np.bool_]],
 ) -> Slots:
-    """Return the tree that comes of cutting the cloud of all classes, and each part, in two."""
-    weights = _weights(masses)
+    """Return the tree that comes of cutting the cloud of all classes, and each part, in two.
+
+    Vectors count by their mass: those of rare classes are many and hardly learnt, and say little of
+    what is to be told apart.
+    """
+    weights = np.maximum(masses / max(masses.max(), 1e-300), _LEAST_WEIGHT).astype(np.float32)
     members = np.arange(len(vectors) if len(vectors) > 1 else 0)
     sizes = np.array([len(vectors)])
     levels: list[Slots] = []
@@ -118,16 +117,6 @@ def _cut_clouds(
         members = members[np.repeat(inner, child_sizes)]
         sizes = child_sizes[inner]
     return join_levels(levels)
-
-
-def _weights(masses: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return what vectors count: their mass, against the heaviest.
-
-    Those of rare classes are many and hardly learnt, and say little of what is to be told apart.
-    """
-    shares = np.maximum(masses / max(masses.max(), 1e-300), _LEAST_WEIGHT)
-    weights: NDArray[np.float32] = shares.astype(np.float32)
-    return weights
 
 
 def _cuts(
