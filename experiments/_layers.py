@@ -207,6 +207,7 @@ LAYERS = {
         title="hierarchical, Huffman tree",
         make=lambda task: task.hierarchical(Tree.huffman(task.corpus.counts)),
         outputs=path_length,
+        within=0.12,
         weight_decay=TREE_DECAY,
         note="starts at the frequencies",
     ),

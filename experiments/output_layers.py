@@ -6,9 +6,12 @@ training speed as a ratio to the full softmax, medians over blocks of steps that
 those of a full softmax on the same batches, after training; and the outputs computed a token.
 
     python experiments/output_layers.py [--rows full,adaptive] [--resume] [--json FILE] [--check]
+    python experiments/output_layers.py --rows sampled,clustered --seeds 3 --resume
 
 Each row is stored in results/output_layers.rows.json as soon as it is done, and the table in
 results/output_layers.table.md; with --resume rows of the same configuration are not trained again.
+All have been trained with one seed, some with more, which are stored beside it: the table then has
+the mean, and how far apart they are.
 The data are read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
 """
 
@@ -18,7 +21,7 @@ import math
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ from widemax.training.steps import GradientSteps
 RESULTS = Path(__file__).resolve().parent / "results"
 STORED, TABLE = StoredRows(RESULTS / "output_layers.rows.json"), RESULTS / "output_layers.table.md"
 MOST_PERPLEXITY = 140.2
+MOST_SEEDS = 3
 # Valid perplexity after each epoch is exact, on each n-th word: it only chooses the epoch.
 VALID_EVERY = 4
 TIMED_BLOCKS, STEPS_A_BLOCK = 15, 4
@@ -217,21 +221,45 @@ def configuration(setting: Setting, layer: Layer) -> dict[str, Any]:
     return {**asdict(setting), **own, "title": layer.title, "note": layer.note}
 
 
-def stored_rows(setting: Setting) -> dict[str, Row]:
+Done = dict[str, dict[int, Row]]
+"""By the name of the layer, a row for each seed."""
+
+
+def stored_key(name: str, seed: int) -> str:
+    return f"{name}, seed {seed}" if seed else name
+
+
+def stored_rows(setting: Setting) -> Done:
     """The stored rows that were made with this configuration, in the order of the layers."""
-    made_with = {name: configuration(setting, layer) for name, layer in LAYERS.items()}
-    return {name: Row(**row) for name, row in STORED.fitting(made_with).items()}
+    rows: Done = {}
+    for name, layer in LAYERS.items():
+        for seed in range(MOST_SEEDS):
+            key, made_with = stored_key(name, seed), replace(setting, seed=seed)
+            fitting = STORED.fitting({key: configuration(made_with, layer)})
+            if key in fitting:
+                rows.setdefault(name, {})[seed] = Row(**fitting[key])
+    return rows
 
 
 def store(setting: Setting, name: str, row: Row) -> None:
     """Add a row to those of the file, and write the table anew."""
-    STORED.add(name, configuration(setting, LAYERS[name]), asdict(row))
-    TABLE.write_text(markdown(setting, stored_rows(setting)))
+    STORED.add(stored_key(name, setting.seed), configuration(setting, LAYERS[name]), asdict(row))
+    TABLE.write_text(markdown(Setting(), stored_rows(Setting())))
 
 
-def markdown(setting: Setting, rows: dict[str, Row]) -> str:
+def mean_perplexity(rows: dict[int, Row]) -> float:
+    """The test perplexity, the mean over the seeds that are there."""
+    return statistics.mean(row.test_perplexity for row in rows.values())
+
+
+def full_perplexity(done: Done) -> float:
+    """What all are held to; without it their bars are NaN, which nothing keeps."""
+    return mean_perplexity(done["full"]) if "full" in done else math.nan
+
+
+def markdown(setting: Setting, done: Done) -> str:
     """The table; perplexities beside that of the full softmax where there is one."""
-    full = rows["full"].test_perplexity if "full" in rows else math.nan
+    full = full_perplexity(done)
     lines = [
         f"Feed-forward language model on the Penn Treebank: {setting.context_size} words of "
         f"context, vectors of {setting.dimension}, {setting.hidden_size} hidden units, dropout "
@@ -242,30 +270,38 @@ def markdown(setting: Setting, rows: dict[str, Row]) -> str:
         "| output layer | test perplexity | to full | tokens/s to full | outputs a token | |",
         "|---|---:|---:|---:|---:|---|",
     ]
-    for name, row in rows.items():
-        layer = LAYERS[name]
-        notes = [] if layer.likelihood else ["**not likelihood-consistent**"]
-        notes += [f"rate {layer.learning_rate:g}"] if layer.learning_rate else []
-        notes += [f"{layer.epochs} epochs"] if layer.epochs else []
-        notes += [f"weight decay {layer.weight_decay:g}"] if layer.weight_decay else []
-        notes += [note for note in (layer.note, row.remark) if note]
+    for name, rows in done.items():
+        figure, row = mean_perplexity(rows), _first(rows)
         lines.append(
-            f"| {layer.title} | {row.test_perplexity:,.1f} "
-            f"| {100 * (row.test_perplexity / full - 1):+,.1f} % "
-            f"| {row.speed:.2f} | {row.outputs:,.1f} | {'; '.join(notes)} |"
+            f"| {LAYERS[name].title} | {figure:,.1f} | {100 * (figure / full - 1):+,.1f} % "
+            f"| {row.speed:.2f} | {row.outputs:,.1f} | {'; '.join(_notes(LAYERS[name], rows))} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def add_bars(report: Report, rows: dict[str, Row]) -> None:
-    # Without the row that the others are held to, their bars are NaN, which nothing keeps.
-    full = rows["full"].test_perplexity if "full" in rows else math.nan
-    for name, row in rows.items():
-        layer = LAYERS[name]
+def _first(rows: dict[int, Row]) -> Row:
+    return rows[min(rows)]
+
+
+def _notes(layer: Layer, rows: dict[int, Row]) -> list[str]:
+    notes = [] if layer.likelihood else ["**not likelihood-consistent**"]
+    notes += [f"rate {layer.learning_rate:g}"] if layer.learning_rate else []
+    notes += [f"{layer.epochs} epochs"] if layer.epochs else []
+    notes += [f"weight decay {layer.weight_decay:g}"] if layer.weight_decay else []
+    if len(rows) > 1:
+        figures = [row.test_perplexity for row in rows.values()]
+        notes.append(f"{len(rows)} seeds from {min(figures):.1f} to {max(figures):.1f}")
+    return notes + [note for note in (layer.note, _first(rows).remark) if note]
+
+
+def add_bars(report: Report, done: Done) -> None:
+    full = full_perplexity(done)
+    for name, rows in done.items():
+        layer, row = LAYERS[name], _first(rows)
         limit = MOST_PERPLEXITY if name == "full" else None
         if layer.within is not None:
             limit = full * (1 + layer.within)
-        report.add(f"{layer.title}: test perplexity", row.test_perplexity, limit, "at most")
+        report.add(f"{layer.title}: test perplexity", mean_perplexity(rows), limit, "at most")
         report.add(f"{layer.title}: tokens/s to full", row.speed)
         report.add(f"{layer.title}: outputs a token", row.outputs)
 
@@ -274,6 +310,9 @@ def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument(
         "--rows", type=some_of(LAYERS), default=list(LAYERS), help="like full,adaptive"
+    )
+    parser.add_argument(
+        "--seeds", type=int, choices=range(1, MOST_SEEDS + 1), default=1, help="of each row"
     )
     parser.add_argument("--resume", action="store_true", help="keep stored rows that fit")
     options = parser.parse_args()
@@ -285,15 +324,18 @@ def main() -> None:
     setting = Setting()
     done = stored_rows(setting) if options.resume else {}
     for name in options.rows:
-        if name not in done:
-            print(f"{LAYERS[name].title}", flush=True)
-            done[name] = measure(setting, LAYERS[name], corpus)
-            store(setting, name, done[name])
-            print(f"  {done[name]}", flush=True)
-    rows = {name: done[name] for name in LAYERS if name in done}
-    print(markdown(setting, rows))
+        rows = done.setdefault(name, {})
+        for seed in range(options.seeds):
+            if seed not in rows:
+                print(f"{LAYERS[name].title}, seed {seed}", flush=True)
+                seeded = replace(setting, seed=seed)
+                rows[seed] = measure(seeded, LAYERS[name], corpus)
+                store(seeded, name, rows[seed])
+                print(f"  {rows[seed]}", flush=True)
+    done = {name: done[name] for name in LAYERS if name in done}
+    print(markdown(setting, done))
     report = Report(options)
-    add_bars(report, rows)
+    add_bars(report, done)
     report.finish()
 
 
