@@ -22,6 +22,9 @@ import numba
 import numpy
 import torch
 
+DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+"""Where data sets are that are no part of this repository."""
+
 
 def interleaved(
     functions: dict[str, Callable[[], object]], repeats: int, *, calls: int = 1, warmup: int = 3

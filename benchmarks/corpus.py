@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import shutil
 import tempfile
 from functools import partial
@@ -18,13 +17,12 @@ from pathlib import Path
 import numpy as np
 from gensim.models import Word2Vec
 
-from _harness import Report, command_line, interleaved
+from _harness import DATA, Report, command_line, interleaved
 from widemax.data.phrases import join_phrases
 from widemax.data.sequences import Sequences
 from widemax.data.text import read_corpus
 from widemax.vocabulary import Vocabulary
 
-DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 WIKIPEDIA = DATA / "words" / "wiki17m.txt.gz"
 MIN_COUNT = 5  # gensim's default: with 1, most of its time goes into entries for rare words
 OURS, PEER = "widemax", "gensim"

@@ -217,7 +217,7 @@ def sides_here() -> list[str]:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--prepare", choices=list(PREPARES), help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
     report = Report(parser.parse_args())

@@ -1,7 +1,8 @@
 """Recommendations for every user, seen items left out and judged, against Faiss's bare search.
 
-With WIDEMAX_DATA the lists are those of its folder ``gowalla`` (``train.txt``, ``valid.txt`` and
-``test.txt``, lines ``user item item …``), else simulated ones of the same size. Both search in as
+The lists are those of the folder ``gowalla`` of WIDEMAX_DATA (``train.txt``, ``valid.txt`` and
+``test.txt``, lines ``user item item …``) if it is there, else simulated ones of the same size; by
+default that folder is ../shared/data beside the checkout. Both search in as
 many threads; the bar is on the time that passes, and the time of all threads together is given
 beside it, which says more where other programs share the cores.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from _harness import Report, command_line
+from _harness import DATA, Report, command_line
 from widemax.candidates import TopK
 from widemax.data import Holdout, Sequences, WindowBatch
 from widemax.evaluation.recommendation import evaluate_recommendations
@@ -220,9 +220,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     report = Report(options)
-    folder = Path(os.environ.get("WIDEMAX_DATA", "nowhere")) / "gowalla"
+    folder = DATA / "gowalla"
     seen, targets = real_lists(folder) if folder.exists() else simulated_lists()
-    print(f"lists of {folder}" if folder.exists() else "simulated lists")
+    print("lists of Gowalla" if folder.exists() else "simulated lists")
     with torch.no_grad():
         figures(report, Recommendations(seen, targets, options.users), options.repeats)
     report.finish()

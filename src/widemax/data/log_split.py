@@ -39,8 +39,8 @@ class LogSplit:
     about without a history, ``skipped_targets`` the targets there that are no class.
 
     Cost: each part is copied once; histories share memory with ``train`` and ``final`` where
-    every user is asked about. ``final`` is copied when its values are first asked for, which may
-    be never; it holds on to the log.
+    every user is asked about. ``final`` and all times are copied when they are first asked for,
+    which may be never; they hold on to the log.
 
     Reference: none.
 
@@ -120,11 +120,11 @@ def split_by_lengths(
 ) -> LogSplit:
     """Cut each sequence into its first ``train``, next ``validation`` and last ``test`` values."""
     starts, before_test = sequences.offsets.numpy()[:-1], train + validation
-    learned = _runs(sequences, starts, train)
+    learned = _Runs(sequences, starts, train)
     check_something_left(learned)
-    final = _LaterRuns(sequences, starts, before_test)
-    asked, skipped = _asked(learned, _runs(sequences, starts + train, validation))
-    coming = _runs(sequences, starts + before_test, test)
+    final = _Runs(sequences, starts, before_test)
+    asked, skipped = _asked(learned, _Runs(sequences, starts + train, validation))
+    coming = _Runs(sequences, starts + before_test, test)
     asked_in_test, skipped_in_test = _asked(final, coming)
     return LogSplit(
         train=learned,
@@ -135,13 +135,7 @@ def split_by_lengths(
     )
 
 
-def _runs(sequences: Sequences, starts: Lengths, lengths: Lengths) -> Sequences:
-    """Return of each sequence the run that starts there and is that long."""
-    later = _LaterRuns(sequences, starts, lengths)
-    return Sequences.trusted(later.values, later.offsets, later.names, later.times)
-
-
-class _LaterRuns(Sequences):
+class _Runs(Sequences):
     """Of each sequence the run that starts there and is that long, copied when it is asked for."""
 
     _whole: Sequences
