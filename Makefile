@@ -33,26 +33,25 @@ check: $(STAMP)
 test: check
 	$(PYTEST)
 
-bench: $(STAMP)
-	@mkdir -p benchmarks/results
-	@missed=; for script in benchmarks/[!_]*.py; do \
+# Each script of a folder; one that misses a bar does not keep the others from running.
+define run_all
+	@mkdir -p $(1)/results
+	@missed=; for script in $(1)/[!_]*.py; do \
 		echo "== $$script"; \
-		$(BIN)/python $$script --check --json benchmarks/results/$$(basename $$script .py).json \
+		$(BIN)/python $$script --check --json $(1)/results/$$(basename $$script .py).json \
 			|| missed="$$missed $$script"; \
 	done; \
 	if [ -n "$$missed" ]; then echo "missed a bar or failed:$$missed"; exit 1; fi
+endef
+
+bench: $(STAMP)
+	$(call run_all,benchmarks)
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"
 	WIDEMAX_KILLS=50 WIDEMAX_FUZZ_EXAMPLES=2000 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/test_runs*.py \
 		tests/test_vectors*.py tests/test_faults_*.py tests/test_config*.py tests/test_checkpoints*.py tests/test_data_*.py
-	@mkdir -p experiments/results
-	@missed=; for script in experiments/[!_]*.py; do \
-		echo "== $$script"; \
-		$(BIN)/python $$script --check --json experiments/results/$$(basename $$script .py).json \
-			|| missed="$$missed $$script"; \
-	done; \
-	if [ -n "$$missed" ]; then echo "missed a bar or failed:$$missed"; exit 1; fi
+	$(call run_all,experiments)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
