@@ -176,22 +176,20 @@ def most_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def figures(report: Report, path: Path, repeats: int, sides: list[str]) -> None:
-    runs: dict[str, list[Taken]] = {side: [] for side in sides}
+def figures(report: Report, path: Path, repeats: int) -> None:
+    runs: dict[str, list[Taken]] = {side: [] for side in PREPARES}
     for _ in range(repeats):
         for side, taken in runs.items():
             taken.append(measured(side, path))
-    ours = typical(runs[OURS])
+    ours, theirs = typical(runs[OURS]), typical(runs[PEER])
     report.add("log prepared (s)", ours.seconds)
     report.add("log prepared, all threads together (s)", ours.cpu_seconds)
     report.add("most memory of the process (GB)", ours.gigabytes, 4.0, "at most")
-    if PEER in runs:
-        theirs = typical(runs[PEER])
-        report.add("log prepared by pandas (s)", theirs.seconds)
-        report.add("log prepared by pandas, all threads together (s)", theirs.cpu_seconds)
-        report.add("most memory of pandas' process (GB)", theirs.gigabytes)
-        report.add("pandas / ours", theirs.seconds / ours.seconds, 10.0)
-        report.add("pandas / ours, all threads together", theirs.cpu_seconds / ours.cpu_seconds)
+    report.add("log prepared by pandas (s)", theirs.seconds)
+    report.add("log prepared by pandas, all threads together (s)", theirs.cpu_seconds)
+    report.add("most memory of pandas' process (GB)", theirs.gigabytes)
+    report.add("pandas / ours", theirs.seconds / ours.seconds, 10.0)
+    report.add("pandas / ours, all threads together", theirs.cpu_seconds / ours.cpu_seconds)
 
 
 def typical(runs: list[Taken]) -> Taken:
@@ -201,17 +199,6 @@ def typical(runs: list[Taken]) -> Taken:
         statistics.median(run.cpu_seconds for run in runs),
         max(run.gigabytes for run in runs),
     )
-
-
-def sides_here() -> list[str]:
-    """Return the sides that can be measured: pandas reads Parquet with pyarrow."""
-    try:
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        print(f"pandas is left out: {error} (pip install pandas pyarrow)")
-        return [OURS]
-    return [OURS, PEER]
 
 
 def main() -> None:
@@ -224,13 +211,11 @@ def main() -> None:
     if report.arguments.prepare:
         prepare(report.arguments.prepare, report.arguments.log)
         return
-    sides = sides_here()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write_log(path, report.arguments.rows)
-        if PEER in sides:
-            check_results(path)
-        figures(report, path, report.arguments.repeats, sides)
+        check_results(path)
+        figures(report, path, report.arguments.repeats)
     report.finish()
 
 
