@@ -38,13 +38,13 @@ WIDTH, WIDE_DROPOUT = 512, 0.2
 
 @dataclass(frozen=True)
 class Task:
-    """What layers are made for; ``class_vectors`` are those that a tree is clustered by."""
+    """What layers are made for; ``class_vectors`` are those a tree is clustered by, by epochs."""
 
     corpus: Corpus
     dimension: int
     batch_size: int
     context_size: int
-    class_vectors: Callable[[], Tensor]
+    class_vectors: Callable[[int], Tensor]
 
     @property
     def num_classes(self) -> int:

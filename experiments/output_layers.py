@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from _harness import Report, command_line
 from _heads import Task
 from _language import Corpus, examples_of, load_ptb, mean_states, perplexity, train
-from _layers import LAYERS, TREE_EPOCHS, DrawCounter, Layer
+from _layers import LAYERS, DrawCounter, Layer
 from _stored import StoredRows, some_of
 from widemax.encoders import NNLMEncoder
 from widemax.models import NNLM
@@ -115,7 +115,7 @@ def optimizer_of(model: NNLM, weight_decay: float = 0.0) -> torch.optim.Optimize
     return torch.optim.AdamW([group for group in groups if group["params"]], fused=True)
 
 
-def pretrained_states(setting: Setting, corpus: Corpus) -> Tensor:
+def pretrained_states(setting: Setting, corpus: Corpus, epochs: int) -> Tensor:
     """The mean state before each word in a sampled softmax, to cluster a tree by."""
     model = build(setting, LAYERS["sampled"], task_of(setting, corpus))
     train(
@@ -123,7 +123,7 @@ def pretrained_states(setting: Setting, corpus: Corpus) -> Tensor:
         corpus.train,
         corpus.valid,
         optimizer_of(model),
-        epochs=TREE_EPOCHS,
+        epochs=epochs,
         batch_size=setting.batch_size,
         learning_rate=setting.learning_rate,
         schedule="linear",
