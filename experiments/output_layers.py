@@ -231,13 +231,15 @@ def stored_key(name: str, seed: int) -> str:
 
 def stored_rows(setting: Setting) -> Done:
     """The stored rows that were made with this configuration, in the order of the layers."""
+    keys = {stored_key(name, seed): (name, seed) for name in LAYERS for seed in range(MOST_SEEDS)}
+    made_with = {
+        key: configuration(replace(setting, seed=seed), LAYERS[name])
+        for key, (name, seed) in keys.items()
+    }
     rows: Done = {}
-    for name, layer in LAYERS.items():
-        for seed in range(MOST_SEEDS):
-            key, made_with = stored_key(name, seed), replace(setting, seed=seed)
-            fitting = STORED.fitting({key: configuration(made_with, layer)})
-            if key in fitting:
-                rows.setdefault(name, {})[seed] = Row(**fitting[key])
+    for key, row in STORED.fitting(made_with).items():
+        name, seed = keys[key]
+        rows.setdefault(name, {})[seed] = Row(**row)
     return rows
 
 
