@@ -49,8 +49,8 @@ bench: $(STAMP)
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"
-	WIDEMAX_KILLS=50 WIDEMAX_FUZZ_EXAMPLES=2000 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/test_runs*.py \
-		tests/test_vectors*.py tests/test_faults_*.py tests/test_config*.py tests/test_checkpoints*.py tests/test_data_*.py
+	WIDEMAX_KILLS=50 WIDEMAX_FUZZ_EXAMPLES=2000 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 tests/runs \
+		tests/vectors tests/training tests/storage tests/data tests/vocabulary
 	$(call run_all,experiments)
 
 clean:

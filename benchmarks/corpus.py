@@ -19,8 +19,8 @@ from gensim.models import Word2Vec
 
 from _harness import DATA, Report, command_line, interleaved
 from widemax.data.phrases import join_phrases
+from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences
-from widemax.data.text import read_corpus
 from widemax.vocabulary import Vocabulary
 
 WIKIPEDIA = DATA / "words" / "wiki17m.txt.gz"

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from _harness import Report, command_line, interleaved
 from widemax.data import Sequences
+from widemax.extras import import_extra
 from widemax.heads import SampledHead
 from widemax.index import ExactIndex, FaissIndex, Index, build_index, measure_recall
 from widemax.models import SkipGram
-from widemax.training.extras import import_extra
-from widemax.training.word2vec import train_word2vec
+from widemax.models.embeddings.kernel_steps import train_word2vec
 
 DIMENSION, VISIT, DEPARTMENT = 64, 20, 1000
 VISITS_AN_ITEM, STRAY = 1, 0.05

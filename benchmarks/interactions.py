@@ -25,11 +25,11 @@ import numpy as np
 import polars as pl
 
 from _harness import Report, command_line
-from widemax.data.log_split import LogSplit
+from widemax.data.reading.source import Source, read_source
 from widemax.data.sequences import Sequences
 from widemax.data.sessions import sessions_of
-from widemax.data.source import Source, read_source
-from widemax.data.splits import leave_one_out
+from widemax.data.splitting.log_split import LogSplit
+from widemax.data.splitting.splits import leave_one_out
 
 CORE, GAP = 5, 1800.0
 OURS, PEER = "widemax", "pandas"

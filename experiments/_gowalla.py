@@ -24,7 +24,7 @@ from widemax.encoders.mean_rows import mean_rows
 from widemax.encoders.youtube_dnn import Tower
 from widemax.evaluation import RecommendationReport, evaluate_recommendations
 from widemax.heads import SampledHead
-from widemax.kernels.slices import joined_slices
+from widemax.kernels.data.slices import joined_slices
 from widemax.models import Model, YouTubeDNN
 from widemax.scoring.rows import gather_rows
 from widemax.training.steps import Steps

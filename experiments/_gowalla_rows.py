@@ -16,6 +16,7 @@ from _gowalla import LeaveOneOut, LeaveOneOutBags, Stage, train
 from widemax.encoders import YouTubeDNNEncoder
 from widemax.heads import SampledHead
 from widemax.models import Item2Vec, Model, YouTubeDNN, shuffled_baskets
+from widemax.models.embeddings.kernel_steps import Word2VecSteps
 from widemax.objectives import Objective, corrected_log_q, info_nce, sampled_softmax
 from widemax.optim import RowAdam
 from widemax.sampling import (
@@ -28,7 +29,6 @@ from widemax.sampling import (
 from widemax.scoring import TableScorer
 from widemax.scoring.table import Similarity
 from widemax.training.steps import GradientSteps
-from widemax.training.word2vec import Word2VecSteps
 
 DIMENSION = 64
 

@@ -25,11 +25,11 @@ from widemax.data import (
     read_features,
     read_source,
 )
-from widemax.data.classes import recoded
+from widemax.data.reading.classes import recoded
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.runs.building import build_model, build_steps
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 from widemax.runs.splitting import Split
 from widemax.runs.training import plan_of
 from widemax.training.steps import FitSteps

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from widemax.files import atomic_write
+from widemax.storage.files import atomic_write
 
 Configuration = Mapping[str, Any]
 

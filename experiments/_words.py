@@ -16,8 +16,7 @@ import torch
 from _common import DATA
 from widemax.data import Sequences, read_corpus
 from widemax.evaluation import evaluate_analogies, evaluate_similarity
-from widemax.models import CBOW, SkipGram, WordModel
-from widemax.training import train_word2vec
+from widemax.models import CBOW, SkipGram, WordModel, train_word2vec
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
 

@@ -33,9 +33,9 @@ from _stored import StoredRows, some_of
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import FullHead, Head, SampledHead, hits_by_class
 from widemax.models import Model
-from widemax.models.item_knn import ItemKNN
-from widemax.models.popularity import Popularity
-from widemax.models.sasrec import SASRec
+from widemax.models.baselines.item_knn import ItemKNN
+from widemax.models.baselines.popularity import Popularity
+from widemax.models.retrieval.sasrec import SASRec
 from widemax.objectives import negative_sampling
 from widemax.sampling import UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer

@@ -61,7 +61,7 @@ from _words import (
     unpack,
 )
 from widemax.data import Sequences
-from widemax.training import train_word2vec
+from widemax.models import train_word2vec
 from widemax.vocabulary import Vocabulary
 
 STORED = Path(__file__).resolve().parent / "results" / "word2vec.parts.json"

@@ -131,7 +131,9 @@ from .models import (
     Segments as Segments,
     SkipGram as SkipGram,
     TwoTower as TwoTower,
+    Word2VecSteps as Word2VecSteps,
     WordModel as WordModel,
+    train_word2vec as train_word2vec,
     YouTubeDNN as YouTubeDNN,
     keep_probability as keep_probability,
     shuffled_baskets as shuffled_baskets,
@@ -203,9 +205,7 @@ from .scoring import (
 from .training import (
     Interrupted as Interrupted,
     NonFiniteError as NonFiniteError,
-    Word2VecSteps as Word2VecSteps,
     check_finite as check_finite,
-    train_word2vec as train_word2vec,
 )
 from .vectors import (
     KeyedVectors as KeyedVectors,

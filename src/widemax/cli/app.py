@@ -12,8 +12,8 @@ from widemax.cli.completion import one_of
 from widemax.cli.config_options import with_config_options
 from widemax.cli.errors import ErrorDisplay
 from widemax.cli.waiting import starting
-from widemax.runs.formats import EXPORTS, export_format
-from widemax.runs.resolved import ResolvedConfig
+from widemax.runs.config.resolved import ResolvedConfig
+from widemax.runs.export.formats import EXPORTS, export_format
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_args
 import typer
 
 from widemax.cli.completion import one_of
-from widemax.runs.config import settings
-from widemax.runs.resolved import flag_of, read_config, show
-from widemax.runs.settings import Setting
+from widemax.runs.config.config import settings
+from widemax.runs.config.resolved import flag_of, read_config, show
+from widemax.runs.config.settings import Setting
 
 RESOLVED = "resolved"
 """The parameter of a verb that the options fill."""

@@ -25,11 +25,11 @@ from widemax.cli.demo_pages import (
 )
 from widemax.cli.train import train_verb
 from widemax.cli.waiting import waiting
-from widemax.data.shop import SimulatedShop
-from widemax.data.shop_titles import MOST_TITLES
-from widemax.files import atomic_write
-from widemax.runs.resolved import flag_of, read_config
+from widemax.data.simulation.shop import SimulatedShop
+from widemax.data.simulation.shop_titles import MOST_TITLES
+from widemax.runs.config.resolved import flag_of, read_config
 from widemax.runs.run import Neighbour, Run
+from widemax.storage.files import atomic_write
 from widemax.validation import check_whole
 
 FOLDER = Path("widemax-demo")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from widemax.files import remove_torn_files
+from widemax.storage.files import remove_torn_files
+from widemax.storage.locks import lock_for_writing
 from widemax.training.checkpoints import CheckpointStore
-from widemax.training.locks import lock_for_writing
 
 MARK = ".widemax-demo"
 """The file that says whose folder it is; it is locked while a demo is at work there."""

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from widemax.cli.printable import printable
-from widemax.data.shop import SimulatedShop
-from widemax.keys import Key
+from widemax.data.simulation.shop import SimulatedShop
 from widemax.runs.run import Neighbour
+from widemax.vocabulary.keys import Key
 
 FIGURES = {
     "recall@20": "recall@20",

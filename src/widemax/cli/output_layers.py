@@ -18,8 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor, nn
 
-from widemax.data.simulation import SimulatedWorld
-from widemax.files import atomic_write
+from widemax.data.simulation.world import SimulatedWorld
 from widemax.heads import FullHead, Head, SampledHead
 from widemax.objectives import (
     Objective,
@@ -31,6 +30,7 @@ from widemax.objectives import (
 )
 from widemax.sampling import UnigramSampler
 from widemax.scoring import TableScorer
+from widemax.storage.files import atomic_write
 from widemax.training import check_finite
 
 NUM_CLASSES = 20_000

@@ -19,7 +19,7 @@ from widemax.cli.errors import describe
 from widemax.cli.printable import printable
 from widemax.cli.waiting import waiting
 from widemax.index.building import Kind
-from widemax.runs.formats import ExportFormat
+from widemax.runs.export.formats import ExportFormat
 from widemax.runs.run import Neighbour, Run
 from widemax.runs.run_folder import check_run
 from widemax.training.tracking import read_metrics

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from widemax.cli.waiting import waiting
-from widemax.runs.resolved import DEFAULT, MODEL_DEFAULT, ResolvedConfig, flag_of
+from widemax.runs.config.resolved import DEFAULT, MODEL_DEFAULT, ResolvedConfig, flag_of
 from widemax.runs.run_folder import check_run, stored_config
 from widemax.runs.training import Training, prepare
 from widemax.training.loop import Interrupted

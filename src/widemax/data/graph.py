@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.data.sequences import Sequences, offsets_of
-from widemax.kernels.walks import random_walks, running_weights
+from widemax.kernels.data.walks import random_walks, running_weights
 from widemax.validation import as_int64, check_ids, check_tensor, check_whole
 
 MOST_ITEMS = 2**31

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from widemax.data.sequences import Sequences, offsets_of
-from widemax.kernels.phrases import count_pairs, join_pairs
-from widemax.keys import Key, show
+from widemax.kernels.data.phrases import count_pairs, join_pairs
 from widemax.validation import check_ids, check_not_negative, check_positive, check_whole
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import Key, show
 
 MAX_PASSES = 16
 """Most passes: each can double the words of a phrase."""
@@ -54,7 +54,7 @@ def join_phrases(
     The unknown key is never joined, nor are those ``apart``, such as the end of a sentence. A class
     that is no longer anywhere goes; a phrase that is a key already joins its class.
 
-    >>> from widemax.data.text import encode_text
+    >>> from widemax.data.reading.text import encode_text
     >>> corpus = encode_text("new york is new\\nin new york\\n" * 5)
     >>> sequences, vocabulary = join_phrases(*corpus, threshold=1.5, delta=2)
     >>> vocabulary.decode(sequences.sequence(0)), len(vocabulary)

@@ -25,7 +25,7 @@ def python_reference() -> str:
     Use when: an example or a test needs real language and must not fetch any. Avoid when: figures
     are to be compared between machines.
 
-    >>> from widemax.data.text import encode_text
+    >>> from widemax.data.reading.text import encode_text
     >>> sequences, vocabulary = encode_text(python_reference(), min_count=5, unknown="<unk>")
     >>> len(vocabulary) > 1000, "generator" in vocabulary
     (True, True)

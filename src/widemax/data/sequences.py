@@ -10,8 +10,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from widemax.keys import Keys, as_keys
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
+from widemax.vocabulary.keys import Keys, as_keys
 
 MAX_WINDOW = 2**16
 """Most places a window may have on either side of its target."""

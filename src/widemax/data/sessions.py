@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from widemax.data.sequences import Sequences
-from widemax.kernels.slices import pauses
+from widemax.kernels.data.slices import pauses
 from widemax.validation import check_positive
 
 

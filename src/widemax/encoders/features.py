@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, pad
 
-from widemax.data.feature_schema import FeatureSchema
-from widemax.data.feature_table import FeatureTable
-from widemax.data.features import FittedField
+from widemax.data.features.fields import FittedField
+from widemax.data.features.schema import FeatureSchema
+from widemax.data.features.table import FeatureTable
 from widemax.data.sequences import offsets_of
 from widemax.scoring.rows import gather_rows
 from widemax.scoring.tower import RowFeatures

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from widemax.evaluation.word_rows import WordRows, numbered_lines, unit_rows
-from widemax.keys import show
 from widemax.validation import ABSENT
 from widemax.vectors import KeyedVectors
+from widemax.vocabulary.keys import show
 
 AnalogyMethod: TypeAlias = Literal["add", "multiply"]
 _Score: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]

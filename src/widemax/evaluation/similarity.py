@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.evaluation.word_rows import WordRows, numbered_lines, unit_rows
-from widemax.keys import show
 from widemax.vectors import KeyedVectors
+from widemax.vocabulary.keys import show
 
 ScoredPair: TypeAlias = tuple[str, str, float]
 

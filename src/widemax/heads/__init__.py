@@ -1,6 +1,7 @@
 """Heads: the last layer of a model, which owns the output parameters."""
 
-from widemax.heads.adaptive import AdaptiveHead
+from widemax.heads.adaptive.cost_model import CostModel
+from widemax.heads.adaptive.head import AdaptiveHead
 from widemax.heads.base import BatchHead, Head, ScorerHead
 from widemax.heads.conversion import (
     as_full_head,
@@ -9,9 +10,7 @@ from widemax.heads.conversion import (
     class_vectors_of,
     copy_class_vectors,
 )
-from widemax.heads.cost_model import CostModel
 from widemax.heads.full import FullHead
-from widemax.heads.hierarchical import HierarchicalHead
 from widemax.heads.importance import ImportanceDraw, ImportanceHead
 from widemax.heads.layered import LayeredHead
 from widemax.heads.masks import hits_by_class, hits_by_query
@@ -22,9 +21,10 @@ from widemax.heads.normalised import (
     log_normalizer_statistics,
 )
 from widemax.heads.sampled import SampledHead
-from widemax.heads.sparse import Entmax15Head, SparseHead, SparsemaxHead, TopKSoftmaxHead
-from widemax.heads.tree import Tree
-from widemax.heads.tree_summary import TreeSummary
+from widemax.heads.sparse.heads import Entmax15Head, SparseHead, SparsemaxHead, TopKSoftmaxHead
+from widemax.heads.tree.head import HierarchicalHead
+from widemax.heads.tree.summary import TreeSummary
+from widemax.heads.tree.tree import Tree
 
 __all__ = [
     "AdaptiveHead",

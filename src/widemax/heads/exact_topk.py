@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
-from widemax.kernels import topk as kernel
+from widemax.kernels.heads import topk as kernel
 from widemax.validation import ABSENT
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from widemax.kernels.distinct import rows_among
+from widemax.kernels.sampling.distinct import rows_among
 
 _FEW = 4
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from widemax.candidates import TopK, merge_topk
+from widemax.extras import import_extra
 from widemax.heads import ScorerHead
 from widemax.index.base import Index
 from widemax.index.sphere import classes_on_sphere, queries_on_sphere
-from widemax.training.extras import import_extra
 from widemax.validation import ABSENT, check_whole
 
 # A search for a larger share of the classes visits so many that the products of all cost less.

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from widemax.files import atomic_write, remove_torn_files
+from widemax.extras import import_extra
 from widemax.heads import ScorerHead
 from widemax.index.base import Index
 from widemax.index.building import KINDS
 from widemax.index.exact import ExactIndex
 from widemax.index.faiss_index import FaissIndex
 from widemax.index.rows import model_digest, similarity_of
-from widemax.training.extras import import_extra
-from widemax.training.locks import lock_for_writing
-from widemax.training.state_dicts import parse_json
+from widemax.storage.files import atomic_write, remove_torn_files
+from widemax.storage.locks import lock_for_writing
+from widemax.storage.state_dicts import parse_json
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

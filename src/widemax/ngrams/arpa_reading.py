@@ -13,13 +13,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from widemax.keys import first_row, show
 from widemax.ngrams.arpa_writing import LOG_ZERO
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS
 from widemax.ngrams.stored import check_trie
 from widemax.ngrams.trie import ROOT, ROOT_KEY, Trie
 from widemax.validation import ABSENT, MAX_TABLE_CLASSES
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import first_row, show
 
 _MOST_LOG_BACKOFF = 99.0
 _BLOCK = 2**17

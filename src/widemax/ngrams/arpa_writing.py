@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.files import atomic_write
-from widemax.keys import Key, first_row, show
 from widemax.ngrams.trie import Trie
+from widemax.storage.files import atomic_write
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import Key, first_row, show
 
 LOG_ZERO = -99.0
 """What the format writes for log10 0."""

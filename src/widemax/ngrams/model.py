@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences
-from widemax.keys import Key
 from widemax.ngrams.arpa_reading import read_arpa
 from widemax.ngrams.arpa_writing import write_arpa
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS, Ids, count_levels
@@ -37,6 +36,7 @@ from widemax.validation import (
     check_whole,
 )
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import Key
 
 
 class NGramModel:

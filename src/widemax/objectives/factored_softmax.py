@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from widemax.candidates import InnerProduct
-from widemax.kernels.log_sum import lead_losses, spread_gradients
+from widemax.kernels.objectives.log_sum import lead_losses, spread_gradients
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
 from widemax.objectives.log_sum import as_array, kernel_takes, run_kernel
 

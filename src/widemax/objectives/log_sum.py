@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from widemax.kernels.log_sum import row_log_sums
+from widemax.kernels.objectives.log_sum import row_log_sums
 from widemax.objectives.base import (
     REMOVED,
     Positives,

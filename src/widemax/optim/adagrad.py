@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from widemax.kernels import rows as kernel
+from widemax.kernels.optim import rows as kernel
 from widemax.kernels.threads import num_blocks
 from widemax.optim.base import Group, RowOptimizer, State, per_row, zeros
 from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows

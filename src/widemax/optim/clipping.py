@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from widemax.kernels import rows as kernel
+from widemax.kernels.optim import rows as kernel
 from widemax.optim.rows import arithmetic_dtype, check_gradient, fits_kernel, grouped_rows, sum_rows
 from widemax.validation import check_positive
 

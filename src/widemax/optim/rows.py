@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.kernels.rows import group_rows
+from widemax.kernels.optim.rows import group_rows
 
 _KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 class GroupedRows(NamedTuple):
-    """A sparse gradient as the kernels take it: see ``widemax.kernels.rows``."""
+    """A sparse gradient as the kernels take it: see ``widemax.kernels.optim.rows``."""
 
     ids: NDArray[np.int64]
     order: NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from widemax.kernels import rows as kernel
+from widemax.kernels.optim import rows as kernel
 from widemax.optim.base import Group, RowOptimizer, State
 from widemax.optim.rows import GroupedRows, as_rows
 

@@ -22,13 +22,13 @@ from widemax.models import (
     WordModel,
     YouTubeDNN,
 )
+from widemax.models.embeddings.kernel_steps import Word2VecSteps
 from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
 from widemax.registry import MODELS
 from widemax.runs import retrieval_models, word_models
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 from widemax.runs.splitting import Split
 from widemax.training.steps import Examples, FitSteps, GradientSteps, Steps
-from widemax.training.word2vec import Word2VecSteps
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adagrad": RowAdagrad,

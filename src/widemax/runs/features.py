@@ -10,12 +10,12 @@ import polars as pl
 import torch
 
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
-from widemax.data.feature_reading import key_column_of, read_feature_frame
-from widemax.files import atomic_write, read_text
-from widemax.keys import as_keys
-from widemax.runs.config import Config
-from widemax.training.state_dicts import parse_json
+from widemax.data.features.reading import key_column_of, read_feature_frame
+from widemax.runs.config.config import Config
+from widemax.storage.files import atomic_write, read_text
+from widemax.storage.state_dicts import parse_json
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import as_keys
 
 BY_FEATURES = ("eges", "two-tower")
 """The models for which an item that nobody chose yet is a class, if it has features."""

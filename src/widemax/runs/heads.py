@@ -16,7 +16,7 @@ from widemax.heads import (
     Tree,
 )
 from widemax.registry import HEADS, OBJECTIVES
-from widemax.runs.config import NOT_DRAWN, STRUCTURED, Config
+from widemax.runs.config.config import NOT_DRAWN, STRUCTURED, Config
 from widemax.sampling import (
     AllClassesSampler,
     InBatchSampler,

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, Source
-from widemax.data.source import SourceKind
+from widemax.data.reading.source import SourceKind
 from widemax.models import Model
 from widemax.runs.building import build_model, least_numbers
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 from widemax.runs.features import ITEMS, USERS, stored_features
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.training.checkpoints import CheckpointStore

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from widemax.data import Source, encoded_again, join_phrases, read_source
-from widemax.data.source import recognise
-from widemax.runs.config import Config
+from widemax.data.reading.source import recognise
+from widemax.runs.config.config import Config
 from widemax.runs.features import with_features
-from widemax.runs.growth import grown
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.growth import grown
 
 
 def read_configured(path: str | Path, config: Config) -> Source:

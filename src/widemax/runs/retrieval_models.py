@@ -30,7 +30,7 @@ from widemax.models import (
     TwoTower,
     YouTubeDNN,
 )
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 from widemax.runs.heads import build_head, head_on, similarity_of
 from widemax.scoring import TowerScorer
 

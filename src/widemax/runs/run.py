@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
-from widemax.data.tokens import split_words
+from widemax.data.reading.tokens import split_words
 from widemax.evaluation import (
     RankingReport,
     RecommendationReport,
@@ -26,8 +26,7 @@ from widemax.evaluation import (
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
-from widemax.keys import Key, as_keys
-from widemax.runs.exporting import ExportFormat, export_format, export_run
+from widemax.runs.export.exporting import ExportFormat, export_format, export_run
 from widemax.runs.features import USERS, stored_features
 from widemax.runs.generating import go_on
 from widemax.runs.indexing import (
@@ -55,6 +54,7 @@ from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import Key, as_keys
 
 _INDEX = "index"
 

@@ -11,11 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from widemax.data import Source
-from widemax.files import atomic_write, read_text
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
+from widemax.runs.config.toml import read_toml, to_toml
 from widemax.runs.features import store_features
-from widemax.runs.toml import read_toml, to_toml
-from widemax.training.state_dicts import parse_json
+from widemax.storage.files import atomic_write, read_text
+from widemax.storage.state_dicts import parse_json
 from widemax.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1

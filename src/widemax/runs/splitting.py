@@ -13,7 +13,7 @@ from torch import Tensor
 
 from widemax.data import Holdout, Sequences, Source, Windows, split_by_time
 from widemax.registry import MODELS
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 
 _HELD_OUT_SEED = 20_111
 _MOST_OF_A_TEXT = 0.1

@@ -12,10 +12,9 @@ import torch
 
 from widemax.data import Source, Windows
 from widemax.evaluation import evaluate_ranking
-from widemax.files import remove_torn_files
 from widemax.models import Model
 from widemax.runs.building import build_model, build_steps
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 from widemax.runs.reading import read_configured, read_growing, read_with
 from widemax.runs.run import Run
 from widemax.runs.run_folder import (
@@ -31,6 +30,7 @@ from widemax.runs.run_folder import (
 )
 from widemax.runs.splitting import Split, split_source
 from widemax.runs.warm_start import Learnt, WarmStart, as_learnt, warm_start
+from widemax.storage.files import remove_torn_files
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at

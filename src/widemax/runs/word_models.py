@@ -17,7 +17,7 @@ from widemax.models import (
     start_small,
 )
 from widemax.registry import SMOOTHINGS
-from widemax.runs.config import Config
+from widemax.runs.config.config import Config
 from widemax.runs.heads import build_head
 
 

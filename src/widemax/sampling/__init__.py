@@ -2,18 +2,18 @@
 
 from widemax.sampling.all_classes import AllClassesSampler
 from widemax.sampling.base import DrawnSampler, Sampler
-from widemax.sampling.batch_hard import BatchHardNegativeSampler
-from widemax.sampling.hard import HardNegativeSampler
-from widemax.sampling.in_batch import Frequency, InBatchSampler
-from widemax.sampling.kneser_ney import KneserNeySampler
+from widemax.sampling.batch.hard import BatchHardNegativeSampler
+from widemax.sampling.batch.in_batch import Frequency, InBatchSampler
+from widemax.sampling.batch.queue import QueueSampler
+from widemax.sampling.batch.streaming import StreamingFrequency
+from widemax.sampling.conditional.hard import HardNegativeSampler
+from widemax.sampling.conditional.kneser_ney import KneserNeySampler
+from widemax.sampling.conditional.market import MarketSampler
+from widemax.sampling.conditional.ngram import NGramSampler
+from widemax.sampling.conditional.partition import PartitionSampler
 from widemax.sampling.learned_unigram import LearnedUnigramSampler
 from widemax.sampling.log_uniform import LogUniformSampler
-from widemax.sampling.market import MarketSampler
 from widemax.sampling.mixture import MixtureSampler
-from widemax.sampling.ngram import NGramSampler
-from widemax.sampling.partition import PartitionSampler
-from widemax.sampling.queue import QueueSampler
-from widemax.sampling.streaming import StreamingFrequency
 from widemax.sampling.uniform import UniformSampler
 from widemax.sampling.unigram import UnigramSampler
 

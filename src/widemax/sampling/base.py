@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
-from widemax.kernels import distinct
+from widemax.kernels.sampling import distinct
 from widemax.validation import (
     ABSENT,
     MAX_CLASSES,

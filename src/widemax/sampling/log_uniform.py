@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.kernels.log_uniform import distinct_log_uniform
+from widemax.kernels.sampling.log_uniform import distinct_log_uniform
 from widemax.sampling.base import DrawnSampler
 from widemax.sampling.counts import Counts, check_counts
 from widemax.validation import check_num_samples, check_targets

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.kernels import alias as kernel
+from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DrawnSampler
 from widemax.sampling.counts import Counts, check_counts
 from widemax.validation import check_not_negative, check_whole

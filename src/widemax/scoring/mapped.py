@@ -18,7 +18,6 @@ from numpy.lib import format as npy
 from rich.progress import track
 from torch import Tensor, nn
 
-from widemax.files import sync_folder
 from widemax.scoring.table import (
     Initial,
     Similarity,
@@ -27,6 +26,7 @@ from widemax.scoring.table import (
     check_table_size,
     initial_deviation,
 )
+from widemax.storage.files import sync_folder
 
 _FLOAT = np.dtype(np.float32)
 _BLOCK_NUMBERS = 2**24  # 64 MB of a table whose start is drawn

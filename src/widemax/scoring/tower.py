@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from widemax.data.feature_table import FeatureTable
+from widemax.data.features.table import FeatureTable
 from widemax.scoring.base import Scorer
 from widemax.scoring.rows import gather_rows, widened
 from widemax.scoring.table import Similarity, check_similarity, check_table_size, initial_deviation

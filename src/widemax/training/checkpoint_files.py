@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from widemax.files import sync_folder
-from widemax.training.state_dicts import flatten_state, parse_json, unflatten_state
-from widemax.training.tensors import read_tensors, serialize_tensors
+from widemax.storage.files import sync_folder
+from widemax.storage.state_dicts import flatten_state, parse_json, unflatten_state
+from widemax.storage.tensors import read_tensors, serialize_tensors
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

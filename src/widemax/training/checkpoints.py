@@ -14,7 +14,8 @@ from typing import IO, Any, TypeVar
 
 from torch import Tensor
 
-from widemax.files import sync_folder
+from widemax.storage.files import sync_folder
+from widemax.storage.locks import lock_for_writing
 from widemax.training.checkpoint_files import (
     MANIFEST,
     Checkpoint,
@@ -22,7 +23,6 @@ from widemax.training.checkpoint_files import (
     open_checkpoint,
     write_checkpoint,
 )
-from widemax.training.locks import lock_for_writing
 from widemax.validation import check_whole
 
 MAX_STEP = 2**63 - 1

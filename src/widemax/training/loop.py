@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import FrameType
 
+from widemax.storage.state_dicts import flatten_state, unflatten_state
 from widemax.training.checkpoints import CheckpointStore
-from widemax.training.state_dicts import flatten_state, unflatten_state
 from widemax.training.steps import Steps
 from widemax.training.tracking import Tracker
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from widemax.data import Sequences
-from widemax.models import Baseline, NGram
 from widemax.optim import clip_grad_norm_
 from widemax.training.guard import check_finite
 
@@ -107,10 +106,18 @@ class GradientSteps:
         torch.set_rng_state(state["torch"])
 
 
+@runtime_checkable
+class Fitted(Protocol):
+    """A model that is fitted in one go instead of trained step by step."""
+
+    def fit(self, sequences: Sequences) -> None:
+        """Fit to all sequences; what was fitted before is forgotten."""
+
+
 class FitSteps:
     """The only step of a model that is counted instead of trained."""
 
-    def __init__(self, model: NGram | Baseline, sequences: Sequences) -> None:
+    def __init__(self, model: Any, sequences: Sequences) -> None:
         self.model: nn.Module = model
         self._model, self._sequences = model, sequences
         self.per_epoch = 1

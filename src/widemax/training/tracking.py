@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from widemax.files import atomic_write, read_text
-from widemax.training.extras import import_extra
+from widemax.extras import import_extra
+from widemax.storage.files import atomic_write, read_text
 
 
 class Tracker(Protocol):

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import polars as pl
 
-from widemax.files import atomic_write, read_text
+from widemax.storage.files import atomic_write, read_text
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from widemax.keys import Keys, as_keys, first_row, nearest_spellings, show
 from widemax.validation import check_tensor
+from widemax.vocabulary.keys import Keys, as_keys, first_row, nearest_spellings, show
 
 
 class KeyedVectors:

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from widemax.keys import show
 from widemax.vectors.rows import BLOCK_BYTES, RowGatherer
+from widemax.vocabulary.keys import show
 
 
 @dataclass(frozen=True, kw_only=True)

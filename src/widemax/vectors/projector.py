@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemax.keys import first_row, show
 from widemax.vectors.key_lines import atomic_pair, read_keys, write_keys
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.number_lines import LineFormat, gather_lines, write_lines
 from widemax.vectors.rows import RowGatherer, as_array, check_shape, check_writable, opened
+from widemax.vocabulary.keys import first_row, show
 
 VECTORS_FILE = "vectors.tsv"
 METADATA_FILE = "metadata.tsv"

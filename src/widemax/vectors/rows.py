@@ -15,8 +15,8 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from widemax.keys import first_row, show
 from widemax.vectors.keyed import KeyedVectors
+from widemax.vocabulary.keys import first_row, show
 
 BadRows: TypeAlias = Literal["error", "skip"]
 

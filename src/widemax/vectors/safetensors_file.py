@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from widemax.files import atomic_write
-from widemax.keys import show
+from widemax.storage.files import atomic_write
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import as_array, bytes_left, opened
+from widemax.vocabulary.keys import show
 
 FORMAT_VERSION = 1
 

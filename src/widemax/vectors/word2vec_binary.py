@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from widemax.files import atomic_write
-from widemax.keys import show
+from widemax.storage.files import atomic_write
 from widemax.vectors.keyed import KeyedVectors, finite_rows
 from widemax.vectors.rows import (
     BLOCK_BYTES,
@@ -24,6 +23,7 @@ from widemax.vectors.rows import (
     read_header,
 )
 from widemax.vectors.word2vec_text import UNWRITABLE, WRITABLE_RULE
+from widemax.vocabulary.keys import show
 
 _NUMBER_BYTES = 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemax.files import atomic_write
+from widemax.storage.files import atomic_write
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.number_lines import LineFormat, gather_lines, write_lines
 from widemax.vectors.rows import (

@@ -1,0 +1,1 @@
+"""Features of items and users: columns in, codes and numbers out."""

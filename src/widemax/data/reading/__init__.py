@@ -1,0 +1,1 @@
+"""Raw records: files, tables, logs and text, read and numbered."""

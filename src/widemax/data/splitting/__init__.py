@@ -1,0 +1,1 @@
+"""Protocols: what is trained on, what validates, what tests."""

@@ -1,0 +1,1 @@
+"""Adaptive softmax: clusters of rare classes."""

@@ -1,0 +1,1 @@
+"""Heads whose probabilities are mostly 0."""

@@ -1,0 +1,255 @@
+"""Heads whose distribution gives most classes probability 0 exactly."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
+from torch import Tensor
+
+from widemax.heads.base import BatchHead, ScorerHead
+from widemax.heads.batch import Batch
+from widemax.heads.sparse.loss import RowLosses, Support, Targets, row_chunks, sparse_loss
+from widemax.scoring import Scorer
+from widemax.scoring.rows import widened
+from widemax.validation import check_hidden, check_ids
+
+# A support is sought among so many of the best scores, then among all.
+_SUPPORTS = (128, 1024)
+
+
+class SparseHead(BatchHead, ScorerHead):
+    """A head with a scorer whose distribution lives on the few best classes of each row.
+
+    Formula: see ``TopKSoftmaxHead``, ``SparsemaxHead`` and ``Entmax15Head``. ``log_prob`` is −inf
+    where the probability is 0.
+
+    Shapes: hidden [B, D], targets [B] or [B, T] (the mean of the T losses), weights [B] → losses
+    [B]. Targets equal to ``ignore_index`` do not count; an example without another has loss 0.
+
+    Cost: O(B·V·D) forward, O(B·K·D) backward for supports of K classes. Scores stand for a chunk
+    of rows, never [B, V]. Supports of up to 1,024 classes are kept for backward, wider ones are
+    found again.
+
+    Reference: see each head.
+
+    Use when: writing a sparse head of your own: ``support`` and ``row_losses``. Avoid when: every
+    class must have some probability: the perplexity of a sparse distribution may be infinite.
+
+    >>> issubclass(SparsemaxHead, SparseHead) and issubclass(TopKSoftmaxHead, SparseHead)
+    True
+    """
+
+    def __init__(self, scorer: Scorer, *, ignore_index: int = -100) -> None:
+        super().__init__(scorer)
+        self.ignore_index = ignore_index
+
+    @abstractmethod
+    def support(self, scores: Tensor) -> Support:
+        """Return for scores [B, V] the classes that may have probability, and its logarithm."""
+
+    @abstractmethod
+    def row_losses(self, support: Support, targets: Targets) -> RowLosses:
+        """Return the loss of each row, and its derivatives by scores of support and targets."""
+
+    def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """Return the loss of each example, [B]; nothing is drawn."""
+        queries, vectors, biases = self._inner_product(batch.hidden)
+        ids = batch.target_table
+        present = (ids >= 0).to(torch.promote_types(queries.dtype, torch.float32))
+        shares = present / present.sum(-1, keepdim=True)
+        return sparse_loss(queries, vectors, biases, ids.clamp(min=0), shares, self)
+
+    def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Return log P(y | x) of the given classes or of all; −inf where P is 0."""
+        check_hidden(hidden, self.scorer.dimension)
+        if ids is not None:
+            ids = check_ids("ids", ids, self.num_classes)
+            ids = ids.expand(len(hidden), -1) if ids.dim() == 1 else ids
+        width = self.num_classes if ids is None else ids.shape[1]
+        result = widened(hidden).new_empty(len(hidden), width)
+        for rows in row_chunks(len(hidden), self.num_classes):
+            scores = widened(self.scorer(hidden[rows]))
+            support = self.support(scores)
+            nowhere = torch.full_like(scores, -torch.inf)
+            log_prob = nowhere.scatter(1, support.ids, support.log_prob)
+            result[rows] = log_prob if ids is None else log_prob.gather(1, ids[rows])
+        return result
+
+    def log_normalizer(self, hidden: Tensor) -> Tensor:
+        """Raise: a sparse distribution is not exp(F) divided by a sum over all classes."""
+        raise ValueError(f"{type(self).__name__} has no log-normaliser over all classes")
+
+
+def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, ids = scores.topk(k)
+    # NaN sorts first, and so does +inf: one column tells of both.
+    if not bool(values[:, 0].isfinite().all()):
+        raise ValueError("scores hold NaN or inf: check hidden and the class vectors")
+    return values, ids
+
+
+class TopKSoftmaxHead(SparseHead):
+    """The softmax over the k best classes of each row, zero elsewhere.
+
+    Formula: P(y | x) = exp F(x, y) / Σ over Ω of exp F, Ω the k largest scores; the loss is
+    LSE over Ω ∪ {t} of F − F(x, t), finite wherever the target stands.
+
+    Shapes: as ``SparseHead``.
+
+    Cost: O(B·V·D) forward, O(B·k·D) backward.
+
+    Reference: Su, sparse softmax ("SPACES", 2020).
+
+    Use when: the full softmax overfits by pushing down classes that are far below anyway, as in
+    fine-tuning. Avoid when: training from nothing (only k negatives learn at each step), or
+    perplexity is wanted.
+
+    >>> import widemax as wm
+    >>> _ = torch.manual_seed(0)
+    >>> head = TopKSoftmaxHead(wm.TableScorer(1000, 16), k=10)
+    >>> int((head.log_prob(torch.randn(1, 16)) > -torch.inf).sum())
+    10
+    """
+
+    def __init__(self, scorer: Scorer, *, k: int, ignore_index: int = -100) -> None:
+        if not 1 <= k <= scorer.num_classes:
+            raise ValueError(f"k must be between 1 and {scorer.num_classes:,} (classes), got {k:,}")
+        super().__init__(scorer, ignore_index=ignore_index)
+        self.k = k
+
+    def support(self, scores: Tensor) -> Support:
+        """Return the k best classes and their log-softmax."""
+        values, ids = _best(scores, self.k)
+        return Support(ids, values, values.log_softmax(-1))
+
+    def row_losses(self, support: Support, targets: Targets) -> RowLosses:
+        """Return the mean over the targets of LSE over Ω ∪ {t} − F_t."""
+        hits = (support.ids[:, :, None] == targets.ids[:, None, :]).any(1)
+        best = support.scores.logsumexp(-1, keepdim=True)
+        joined = torch.where(hits, best, torch.logaddexp(best, targets.scores))
+        losses = (targets.shares * (joined - targets.scores)).sum(-1)
+        mass = (targets.shares * (best - joined).exp()).sum(-1, keepdim=True)
+        own = (targets.scores - joined).exp().masked_fill(hits, 0.0)
+        return RowLosses(losses, support.log_prob.exp() * mass, targets.shares * (own - 1))
+
+
+class _ProjectionHead(SparseHead):
+    """A projection of the scores on the simplex, and its Fenchel–Young loss."""
+
+    reach: float
+    """How far below the best score a class may have probability."""
+
+    @staticmethod
+    @abstractmethod
+    def project(scores: Tensor) -> Tensor:
+        """Return the probabilities of scores [B, K] whose largest is 0."""
+
+    @staticmethod
+    @abstractmethod
+    def entropy(prob: Tensor) -> Tensor:
+        """Return the entropy [B] that the projection maximises together with p·F."""
+
+    def support(self, scores: Tensor) -> Support:
+        """Return the classes above the threshold, sought among the best, then among all."""
+        for size in _SUPPORTS:
+            values, ids = _best(scores, min(size, self.num_classes))
+            prob = self._project_clamped(values)
+            if size >= self.num_classes or not bool((prob[:, -1] > 0).any()):
+                width = int((prob > 0).sum(-1).max())
+                values, ids, prob = values[:, :width], ids[:, :width], prob[:, :width]
+                break
+        else:
+            # Scores this flat are projected as they stand: the best of so many would be a sort.
+            values, prob = scores, self._project_clamped(scores)
+            ids = torch.arange(self.num_classes, device=scores.device).expand_as(scores)
+        smallest = torch.finfo(prob.dtype).tiny
+        log_prob = prob.clamp(min=smallest).log().masked_fill(prob == 0, -torch.inf)
+        return Support(ids, values, log_prob)
+
+    def _project_clamped(self, scores: Tensor) -> Tensor:
+        # Scores out of reach change nothing; cut off, they cannot drown the sums of squares.
+        # Twice the reach, for rounding must not lift the ones cut off above the threshold.
+        top = scores.detach().amax(-1, keepdim=True)
+        return self.project((scores - top).clamp(min=-2 * self.reach))
+
+    def row_losses(self, support: Support, targets: Targets) -> RowLosses:
+        """Return p·F + H(p) − Σ_t share_t·F_t, all F less the row's best."""
+        prob = support.log_prob.exp()
+        top = support.scores.amax(-1, keepdim=True)
+        conjugate = (prob * (support.scores - top)).sum(-1) + self.entropy(prob)
+        losses = conjugate - (targets.shares * (targets.scores - top)).sum(-1)
+        return RowLosses(losses, prob, -targets.shares)
+
+
+class SparsemaxHead(_ProjectionHead):
+    """The sparsemax: the point of the simplex nearest to the scores.
+
+    Formula: P = argmin over the simplex of |p − F|² = max(0, F − τ); the loss is its
+    Fenchel–Young loss p·F + (1 − |p|²)/2 − F(x, t), which is 0 as soon as the target leads by 1.
+
+    Shapes: as ``SparseHead``.
+
+    Cost: O(B·V·D) forward, O(B·K·D) backward for supports of K classes.
+
+    Reference: Martins & Astudillo 2016; computed by the package ``entmax``.
+
+    Use when: probabilities of exactly 0 are wanted, for a short list of answers. Avoid when:
+    every class must stay possible; supports are the shortest here (``Entmax15Head`` is between).
+
+    >>> import widemax as wm
+    >>> scorer = wm.TableScorer(3, 1)
+    >>> _ = scorer.weight.data.copy_(torch.tensor([[1.0], [0.5], [-1.0]]))
+    >>> SparsemaxHead(scorer).log_prob(torch.ones(1, 1)).exp().tolist()
+    [[0.75, 0.25, 0.0]]
+    """
+
+    reach = 1.0
+
+    @staticmethod
+    def project(scores: Tensor) -> Tensor:
+        """Return the sparsemax of scores [B, K]."""
+        prob: Tensor = sparsemax(scores, dim=-1)
+        return prob
+
+    @staticmethod
+    def entropy(prob: Tensor) -> Tensor:
+        """Return (1 − Σ p²) / 2."""
+        return (1 - prob.square().sum(-1)) / 2
+
+
+class Entmax15Head(_ProjectionHead):
+    """The 1.5-entmax: half way between softmax and sparsemax.
+
+    Formula: P = max(0, F/2 − τ)²; the loss is its Fenchel–Young loss
+    p·F + (1 − Σ p^1.5)/0.75 − F(x, t).
+
+    Shapes: as ``SparseHead``.
+
+    Cost: O(B·V·D) forward, O(B·K·D) backward for supports of K classes.
+
+    Reference: Peters, Niculae & Martins 2019; computed by the package ``entmax``.
+
+    Use when: a sparse distribution should still train smoothly. Avoid when: every class must
+    stay possible.
+
+    >>> import widemax as wm
+    >>> scorer = wm.TableScorer(3, 1)
+    >>> _ = scorer.weight.data.copy_(torch.tensor([[1.0], [1.0], [-5.0]]))
+    >>> Entmax15Head(scorer).log_prob(torch.ones(1, 1)).exp().round(decimals=4).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+
+    reach = 2.0
+
+    @staticmethod
+    def project(scores: Tensor) -> Tensor:
+        """Return the 1.5-entmax of scores [B, K]."""
+        prob: Tensor = entmax15(scores, dim=-1)
+        return prob
+
+    @staticmethod
+    def entropy(prob: Tensor) -> Tensor:
+        """Return (1 − Σ p^1.5) / 0.75."""
+        return (1 - (prob * prob.sqrt()).sum(-1)) / 0.75

@@ -1,0 +1,1 @@
+"""Hierarchical softmax: trees over the classes."""

@@ -1,0 +1,165 @@
+"""Probabilities of classes from decisions at the nodes of a tree: the core of its head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding as look_up
+from torch.nn.functional import logsigmoid
+
+from widemax.candidates import TopK
+from widemax.heads.tree.pair_product import pair_product
+from widemax.heads.tree.tree import Tree
+from widemax.kernels.heads.tree import best_first
+from widemax.validation import ABSENT
+
+# Temporaries of evaluation hold at most this many numbers (64 MB in float32), whatever B is.
+_CHUNK_NUMBERS = 2**24
+
+
+class TreeModel(NamedTuple):
+    """A tree with the vector [V−1, D], and if wanted the bias [V−1], of each inner node."""
+
+    tree: Tree
+    weight: Tensor
+    bias: Tensor | None
+    sparse: bool
+
+    def path_log_prob(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Return log P of classes [R, S] of each row's own by their paths, O(R·S·L·D)."""
+        nodes, signs = self.tree.paths(ids.flatten())
+        path, step = (signs != 0).nonzero(as_tuple=True)
+        # Nodes near the root are on many paths: each is looked up once, and has one gradient.
+        own, place = torch.unique(nodes[path, step], return_inverse=True)
+        vectors = self._wide(look_up(own, self.weight, sparse=self.sparse))
+        logits = pair_product(self._wide(hidden), vectors, path // max(ids.shape[1], 1), place)
+        if self.bias is not None:
+            logits = logits + self.bias[own][place]
+        turns = logsigmoid(logits * signs[path, step])
+        return turns.new_zeros(ids.numel()).index_add(0, path, turns).view(ids.shape)
+
+    def shared_log_prob(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Return log P of the same classes [S] for every row; each of their nodes counts once."""
+        nodes, signs = self.tree.paths(ids)
+        own, place = torch.unique(nodes, return_inverse=True)
+        vectors = self._wide(look_up(own, self.weight, sparse=self.sparse))
+        biases = None if self.bias is None else self.bias[own]
+
+        def of_rows(rows: Tensor) -> Tensor:
+            logits = _product(self._wide(rows), vectors.T)
+            logits = logits if biases is None else logits + biases
+            return _along_paths(logits[:, place], signs)
+
+        return by_rows(of_rows, nodes.numel() + len(own), hidden)
+
+    def all_log_prob(self, hidden: Tensor) -> Tensor:
+        """Return log P of all classes, [R, V], from the root down, O(R·V·D)."""
+        # Nodes come first, so that a level of the tree is one block of memory.
+        logits = _product(self._wide(self.weight), self._wide(hidden).T)
+        if self.bias is not None:
+            logits = logits + self.bias[:, None]
+        return self.tree.leaf_log_prob(logsigmoid(-logits), logsigmoid(logits)).T
+
+    def search(self, hidden: Tensor, k: int, exclude: Tensor) -> TopK:
+        """Return the k best classes by best-first search, on the CPU."""
+        bias = hidden.new_empty(0) if self.bias is None else self.bias
+        weight = self._wide(self.weight).detach().contiguous()
+        ids, scores, _ = best_first(
+            hidden.detach().double().contiguous().numpy(),
+            weight.numpy(),
+            bias.detach().double().numpy(),
+            self.tree.children.numpy(),
+            exclude.contiguous().numpy(),
+            k,
+        )
+        scores_of_ids = torch.from_numpy(scores).to(weight.dtype)
+        return TopK(ids=torch.from_numpy(ids), scores=scores_of_ids)
+
+    def rank(self, hidden: Tensor, k: int, exclude: Tensor) -> TopK:
+        """Return the k best classes by the probabilities of all: the reference, on any device."""
+        size = _rows_at_once(4 * self.tree.num_classes)
+        blocks = zip(torch.split(hidden, size), torch.split(exclude, size), strict=True)
+        found = [self._rank_rows(rows, k, left_out) for rows, left_out in blocks]
+        return TopK(
+            ids=torch.cat([best.ids for best in found]),
+            scores=torch.cat([best.scores for best in found]),
+        )
+
+    def _rank_rows(self, hidden: Tensor, k: int, exclude: Tensor) -> TopK:
+        log_prob = self.all_log_prob(hidden)
+        rows, columns = (exclude != ABSENT).nonzero(as_tuple=True)
+        log_prob[rows, exclude[rows, columns]] = -torch.inf
+        scores, ids = log_prob.topk(k)
+        return TopK(ids=ids.masked_fill(scores == -torch.inf, ABSENT), scores=scores)
+
+    def sample(self, hidden: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        """Return classes drawn from P(y | x), [B, S], by walking down from the root."""
+        rows = torch.arange(len(hidden), device=hidden.device).repeat_interleave(num_samples)
+        blocks = torch.split(rows, _rows_at_once(4 * hidden.shape[1]))
+        drawn = torch.cat([self._walk_down(hidden, block, generator) for block in blocks])
+        return drawn.view(len(hidden), num_samples)
+
+    def _walk_down(self, hidden: Tensor, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        hidden, weight = self._wide(hidden), self._wide(self.weight)
+        classes = torch.zeros_like(rows)
+        walkers = torch.arange(len(rows) if len(self.weight) else 0, device=rows.device)
+        nodes = torch.zeros_like(walkers)
+        while len(walkers):
+            logits = pair_product(hidden, weight, rows[walkers], nodes)
+            if self.bias is not None:
+                logits = logits + self.bias[nodes]
+            if bool(logits.isnan().any()):
+                raise ValueError("scores hold NaN: check hidden and the node vectors")
+            # In float32 a uniform number has 24 bits, too few for rare turns.
+            uniform = torch.rand(
+                len(nodes), dtype=torch.float64, device=nodes.device, generator=generator
+            )
+            below = self.tree.children[nodes, (uniform < logits.double().sigmoid()).long()]
+            arrived = below < 0
+            classes[walkers[arrived]] = ~below[arrived]
+            walkers, nodes = walkers[~arrived], below[~arrived]
+        return classes
+
+    def _wide(self, tensor: Tensor) -> Tensor:
+        """Return the tensor in the dtype of the weights, or in float32 if theirs is narrower."""
+        return tensor.to(torch.promote_types(self.weight.dtype, torch.float32))
+
+
+def by_rows(
+    function: Callable[..., Tensor], numbers: int, hidden: Tensor, *others: Tensor
+) -> Tensor:
+    """Return function(hidden, *others), some rows at a time when no graph keeps them all anyway.
+
+    ``numbers`` is how many numbers the temporaries of one row hold.
+    """
+    size = _rows_at_once(numbers)
+    if torch.is_grad_enabled() or len(hidden) <= size:
+        return function(hidden, *others)
+    result: Tensor | None = None
+    for start in range(0, len(hidden), size):
+        rows = slice(start, start + size)
+        part = function(hidden[rows], *(other[rows] for other in others))
+        if result is None:
+            result = part.new_empty((len(hidden), part.shape[1]))
+        result[rows] = part
+    assert result is not None
+    return result
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left @ right as it is: autocast would round the logits that paths then add up."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right
+
+
+def _rows_at_once(numbers: int) -> int:
+    return max(1, _CHUNK_NUMBERS // max(numbers, 1))
+
+
+def _along_paths(logits: Tensor, signs: Tensor) -> Tensor:
+    """Return Σ over the path of log σ(±logit); where the path has ended nothing is added."""
+    turns = logsigmoid(logits * signs)
+    return turns.masked_fill(signs == 0, 0.0).sum(-1)

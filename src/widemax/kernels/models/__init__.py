@@ -1,0 +1,1 @@
+"""Kernels of models that train or fit without gradients."""

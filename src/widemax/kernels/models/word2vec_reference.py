@@ -1,0 +1,116 @@
+"""Skip-gram and CBOW in plain NumPy: what ``widemax.kernels.models.word2vec`` has to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from widemax.kernels.models.word2vec import Corpus, Opponents, Tables
+
+_BITS = 2**64 - 1
+
+Numbers = NDArray[np.float64]
+
+
+def train_words_reference(
+    corpus: Corpus,
+    start: int,
+    stop: int,
+    tables: Tables,
+    opponents: Opponents,
+    window: int,
+    bag: bool,
+    rate: float,
+    seed: int,
+    *,
+    negatives: int,
+) -> int:
+    """Train on the words start … stop − 1 as ``train_words`` does, from the same random bits.
+
+    Formula: that of ``train_words``, a window at a time, in float64; a tree has 0 negatives.
+
+    Shapes: as ``train_words``; the tables may be float64.
+
+    Cost: some hundred microseconds a word.
+
+    Reference: Mikolov et al. 2013.
+
+    Use when: checking the kernel, or reading what it does. Avoid when: training.
+
+    >>> words, offsets = np.array([0, 1, 0, 1]), np.array([0, 4])
+    >>> corpus = Corpus(words, offsets, np.full(2, 2**32 - 1, np.uint32))
+    >>> tables = Tables(np.ones((2, 1)), np.zeros((1, 1)))
+    >>> path = np.array([0, 1, 2]), np.array([0, 0]), np.array([0, 1], np.float32)
+    >>> none = np.empty((0, 2), np.int32)
+    >>> opponents = Opponents(*path, none, none.view(np.float32))
+    >>> train_words_reference(
+    ...     corpus, 0, 4, tables, opponents, 1, False, 0.5, 0, negatives=0
+    ... )
+    4
+    >>> tables.outputs.round(4).tolist()
+    [[-0.026]]
+    """
+    random = _split_mix(seed)
+    total = 0
+    for left, right in pairwise(corpus.offsets.tolist()):
+        sentence = corpus.words[max(left, start) : min(right, stop)].tolist()
+        kept = [word for word in sentence if next(random) >> 32 <= int(corpus.keep[word])]
+        total += len(kept)
+        if len(kept) == 1:
+            continue
+        for place, word in enumerate(kept):
+            reach = window - _below(next(random), window)
+            before, after = kept[max(0, place - reach) : place], kept[place + 1 :][:reach]
+            if not (bag and place % 2):
+                drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
+            ids, labels = _opponents_of(word, opponents, drawn)
+            _train_window(tables, before + after, ids, labels, bag, rate)
+    return total
+
+
+def _opponents_of(word: int, opponents: Opponents, drawn: list[int]) -> tuple[list[int], Numbers]:
+    """Return the output rows that a word meets, and the label of each; a tree draws none."""
+    if not drawn:
+        path = slice(opponents.path_starts[word], opponents.path_starts[word + 1])
+        return opponents.path[path].tolist(), opponents.path_labels[path].astype(np.float64)
+    others = [each for each in drawn if each != word]
+    return [word, *others], np.array([1.0] + [0.0] * len(others))
+
+
+def _draw(opponents: Opponents, bits: int) -> int:
+    """Return a class of the alias table: the upper bits choose the column, the lower its side."""
+    column = _below(bits, len(opponents.alias))
+    uniform = (bits & 0xFFFFFF) / 2**24
+    own = uniform < float(opponents.thresholds[column, 0])
+    return column if own else int(opponents.alias[column, 1])
+
+
+def _train_window(
+    tables: Tables, neighbours: list[int], ids: list[int], labels: Numbers, bag: bool, rate: float
+) -> None:
+    """Move the inputs of a window and its outputs, all from the values before it."""
+    inputs = tables.inputs[neighbours].astype(np.float64)
+    outputs = tables.outputs[ids].astype(np.float64)
+    queries = inputs.mean(0, keepdims=True) if bag else inputs
+    sigmoid = (1 + np.tanh(queries @ outputs.T / 2)) / 2
+    steps = rate * (labels - sigmoid)
+    # add.at counts a row as often as it stands there; with a bag, all inputs move alike.
+    np.add.at(tables.inputs, neighbours, np.broadcast_to(steps @ outputs, inputs.shape))
+    np.add.at(tables.outputs, ids, steps.T @ queries)
+
+
+def _split_mix(state: int) -> Iterator[int]:
+    """Yield the 64-bit numbers of SplitMix64 (Steele, Lea & Flood 2014)."""
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & _BITS
+        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS
+        yield mixed ^ (mixed >> 31)
+
+
+def _below(bits: int, limit: int) -> int:
+    """Return a whole number below ``limit`` from the upper half of 64 random bits."""
+    return ((bits >> 32) * limit) >> 32

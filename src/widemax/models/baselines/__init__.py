@@ -1,0 +1,1 @@
+"""Recommenders that are fitted in one go, which models are judged by."""

@@ -1,0 +1,1 @@
+"""The skip-gram family: vectors from what stands together."""

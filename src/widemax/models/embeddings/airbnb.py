@@ -1,0 +1,201 @@
+"""Airbnb's listing embeddings: skip-gram that knows what a session led to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from widemax.data import Sequences, WindowBatch, Windows
+from widemax.heads import SampledHead
+from widemax.models.embeddings.item2vec import Item2Vec, distorted
+from widemax.objectives import negative_sampling
+from widemax.sampling import MixtureSampler, UnigramSampler
+from widemax.sampling.conditional.market import MarketSampler
+from widemax.scoring import TableScorer
+from widemax.scoring.rows import gather_rows
+from widemax.validation import ABSENT, check_tensor, check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalBatch(WindowBatch):
+    """Some targets with the items around each, and the item that each led to.
+
+    Formula: see ``GoalWindows``.
+
+    Shapes: as ``WindowBatch``; ``goals`` int64 [B], -1 where there is none.
+
+    Cost: it only holds tensors.
+
+    Reference: none.
+
+    Use when: reading what ``GoalWindows.batch`` returns. Avoid when: sessions have no goals.
+
+    >>> windows = GoalWindows(Sequences.from_lists([[4, 0, 2]]), window=1)
+    >>> windows.batch(torch.arange(3)).goals.tolist()
+    [2, 2, -1]
+    """
+
+    goals: Tensor
+
+
+class GoalWindows(Windows):
+    """One example for each position: the item there, those around it, and what it led to.
+
+    Formula: goal(p) = the first item at or after p in the session that was booked; -1 if there is
+    none, or if it is the item at p itself.
+
+    Shapes: ``goals`` bool [T], True where the item was booked; without it, the last of a session
+    was. The rest as ``Windows``.
+
+    Cost: as ``Windows``, and 8 bytes for each value.
+
+    Reference: Grbovic & Cheng 2018 (the booked listing as global context).
+
+    Use when: sessions end in something that counts more than what comes before: a booking, a
+    purchase, an application. Avoid when: all that stands in a session counts alike.
+
+    >>> sessions = Sequences.from_lists([[4, 0, 2, 1], [3, 5]])
+    >>> booked = torch.tensor([False, True, False, False, False, True])
+    >>> windows = GoalWindows(sessions, window=1, goals=booked)
+    >>> windows.batch(torch.arange(6)).goals.tolist()
+    [0, -1, -1, -1, 5, -1]
+    """
+
+    def __init__(
+        self,
+        sequences: Sequences,
+        *,
+        window: int,
+        goals: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> None:
+        super().__init__(
+            sequences, before=window, after=window, positions=positions, require_context=True
+        )
+        self._goals = _goal_items(sequences, _check_goals(goals, sequences))
+
+    def batch(self, rows: Tensor) -> GoalBatch:
+        """Return the examples ``rows`` [B]."""
+        batch = super().batch(rows)
+        positions = rows if self.positions is None else self.positions[rows]
+        return GoalBatch(
+            context=batch.context,
+            targets=batch.targets,
+            users=batch.users,
+            ages=batch.ages,
+            goals=self._goals[positions],
+        )
+
+
+class Airbnb(Item2Vec):
+    """Item2Vec that draws clicks towards what was booked, and tells the items of a market apart.
+
+    Formula: the pairs of ``SkipGram``, and for every click l whose session led to a booking b, as
+    if b stood in its window however far it is, −log P(b | u(l)) − log P(l | u(b)); negatives are
+    drawn from all items and, ``market_negatives`` of them, from the market of the target.
+
+    Shapes: as ``Model``, with one loss for each pair: those of the windows, those of bookings from
+    clicks, those of clicks from bookings. ``windows`` takes ``goals`` bool [T], True where an item
+    was booked; without it, the last of a session was.
+
+    Cost: as ``SkipGram``, with two pairs more for each click. Trained through gradients.
+
+    Reference: Grbovic & Cheng, "Real-time Personalization using Embeddings for Search Ranking at
+    Airbnb", 2018.
+
+    Use when: sessions of clicks end in bookings, and are mostly of one market. Avoid when: there
+    are neither goals nor markets (``Item2Vec``).
+
+    The paper tells the booking from the click alone, without negatives; here it is a pair like all
+    others of a window: told both ways, so that the vectors u of both come near, and by any head.
+    ``subsample`` thins the windows, never the goals.
+
+    >>> counts, markets = torch.tensor([9, 8, 7, 6]), torch.tensor([0, 0, 1, 1])
+    >>> model = Airbnb.with_markets(counts, markets, dimension=4)
+    >>> sessions = Sequences.from_lists([[1, 1, 0], [3, 2]])
+    >>> windows = model.windows(sessions, max_history=1, window=9)
+    >>> losses = model(windows.batch(torch.arange(5)), generator=torch.Generator().manual_seed(0))
+    >>> round(losses[-1].item(), 4)  # 11 scores of 0: log 2 each
+    7.6246
+    """
+
+    @classmethod
+    def with_markets(
+        cls,
+        counts: Tensor,
+        markets: Tensor,
+        *,
+        dimension: int = 32,
+        negatives: int = 5,
+        market_negatives: int = 5,
+        subsample: float = 0.0,
+        distortion: float = 0.75,
+    ) -> Self:
+        """Return an untrained model; ``markets`` int64 [V] names the market of each item."""
+        negatives = check_whole("negatives", negatives, 1, 2**20)
+        market_negatives = check_whole("market_negatives", market_negatives, 1, 2**20)
+        weights = distorted(counts, distortion)
+        everywhere = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
+        nearby = MarketSampler(markets, weights, distortion=1.0)
+        sampler = MixtureSampler([everywhere, nearby], [negatives, market_negatives])
+        head = SampledHead(
+            TableScorer(len(counts), dimension, bias=False, sparse=True),
+            sampler,
+            objective=negative_sampling,
+            num_samples=negatives + market_negatives,
+        )
+        return cls._small(head, counts.clamp(min=1), dimension, subsample)
+
+    @staticmethod
+    def windows(
+        sequences: Sequences,
+        *,
+        max_history: int,
+        window: int,
+        positions: Tensor | None = None,
+        goals: Tensor | None = None,
+    ) -> GoalWindows:
+        """Return each item with its neighbours and what it led to; one that is alone is left."""
+        return GoalWindows(sequences, window=window, positions=positions, goals=goals)
+
+    def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the training loss of each pair: of windows, then of clicks and goals."""
+        losses = super().forward(batch, generator=generator)
+        if not isinstance(batch, GoalBatch):
+            return losses
+        leads = batch.goals >= 0
+        if not bool(leads.any()):
+            return losses
+        clicks, goals = batch.targets[leads], batch.goals[leads]
+        hidden = gather_rows(self.encoder.weight, torch.cat([clicks, goals]), sparse=True)
+        goal_losses: Tensor = self.head(hidden, torch.cat([goals, clicks]), generator=generator)
+        return torch.cat([losses, goal_losses])
+
+
+def _check_goals(goals: Tensor | None, sequences: Sequences) -> Tensor:
+    """Return which items were booked, bool [T]; None: the last of each session."""
+    if goals is None:
+        goals = torch.zeros(len(sequences.values), dtype=torch.bool)
+        goals[sequences.offsets[1:][sequences.lengths > 0] - 1] = True
+    if check_tensor("goals", goals).shape != sequences.values.shape or goals.dtype != torch.bool:
+        raise ValueError(
+            f"goals must be bool [{len(sequences.values):,}], one for each value, got "
+            f"{goals.dtype} {list(goals.shape)}"
+        )
+    return goals
+
+
+def _goal_items(sequences: Sequences, goals: Tensor) -> Tensor:
+    """Return the item that each position led to, int64 [T], -1 for none."""
+    values = sequences.values
+    if not len(values):
+        return values
+    beyond = len(values)
+    places = torch.where(goals, torch.arange(beyond), beyond)
+    following = places.flip(0).cummin(0).values.flip(0)
+    ends = sequences.offsets[1:].repeat_interleave(sequences.lengths)
+    items = values[following.clamp(max=beyond - 1)]
+    return items.masked_fill((following >= ends) | (items == values), ABSENT)

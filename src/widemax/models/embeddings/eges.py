@@ -1,0 +1,153 @@
+"""EGES: skip-gram on walks through the graph of sessions, with side information of the items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from widemax.candidates import TopK
+from widemax.data import Sequences, WindowBatch, Windows
+from widemax.encoders.side_information import SideInformationEncoder
+from widemax.heads import Head, SampledHead
+from widemax.heads.exact import linear_topk
+from widemax.models.base import Model
+from widemax.models.embeddings.item2vec import distorted
+from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn
+from widemax.objectives import negative_sampling
+from widemax.sampling import UnigramSampler
+from widemax.scoring import TableScorer
+from widemax.validation import check_ids, check_tensor, check_whole
+
+
+class EGES(Model):
+    """Vectors of items from their neighbours in a graph and from what is known of them.
+
+    Formula: for item t of a walk and every neighbour c within the window, −log P(t | v(c)), v the
+    vector of ``SideInformationEncoder``: Σ_s softmax(a_c)_s · W_s[c]. A history scores y by the
+    mean of cos(v(i), v(y)) over its items: a new item has no output vector, but it has a v.
+
+    Shapes: as ``Model``, with one loss for each pair. Train on ``ItemGraph.walks``.
+
+    Cost: as ``SkipGram``, and O(S·D) for each different item of a batch. Trained through
+    gradients.
+
+    Reference: Wang et al., "Billion-scale Commodity Embedding for E-commerce Recommendation in
+    Alibaba", 2018.
+
+    Use when: many items are rare or new: one that no session has seen gets a vector from its
+    fields alone. Avoid when: nothing is known of the items but who chose them (``Item2Vec``).
+
+    Items of count 0 are such new ones, the id left out; ``vectors_of`` gives vectors to items that
+    are not in the catalogue yet.
+
+    >>> counts, side = torch.tensor([5, 5, 0]), torch.tensor([[1], [2], [1]])
+    >>> model = EGES.with_negatives(counts, side, [3], dimension=4)
+    >>> torch.equal(model.key_vectors()[2], model.vectors_of(side[2:])[0])
+    True
+    >>> walks = Sequences.from_lists([[0, 1, 0]])
+    >>> windows = model.windows(walks, max_history=1, window=1)
+    >>> losses = model(windows.batch(torch.arange(3)), generator=torch.Generator().manual_seed(0))
+    >>> losses.shape, round(losses[0].item(), 4)  # 6 scores of 0: log 2 each
+    (torch.Size([4]), 4.1589)
+    """
+
+    def __init__(self, encoder: SideInformationEncoder, head: Head) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    @classmethod
+    def with_negatives(
+        cls,
+        counts: Tensor,
+        side: Tensor,
+        num_values: Sequence[int],
+        *,
+        dimension: int = 64,
+        negatives: int = 5,
+        distortion: float = 0.75,
+    ) -> Self:
+        """Return an untrained model; see ``SideInformationEncoder`` for ``side``."""
+        weights = distorted(counts, distortion)
+        if len(side) != len(counts):
+            raise ValueError(
+                f"side must have one row for each of {len(counts):,} counts, got {len(side):,}"
+            )
+        encoder = SideInformationEncoder(side, num_values, dimension, seen=counts > 0)
+        for table in (encoder.weight, encoder.side_weight):
+            nn.init.uniform_(table, -1 / dimension, 1 / dimension)
+        scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
+        nn.init.zeros_(scorer.weight)
+        sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
+        head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+        return cls(encoder, head)
+
+    @staticmethod
+    def windows(
+        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
+    ) -> Windows:
+        """Return each item of a walk with its neighbours; one that is alone is left."""
+        return SkipGram.windows(
+            sequences, max_history=max_history, window=window, positions=positions
+        )
+
+    def encode(self, context: Tensor) -> Tensor:
+        """Return the mean of the unit vectors of each context, [B, D]."""
+        context = check_ids("context", context, self.head.num_classes, absent=True)
+        known = context >= 0
+        unit = normalize(self.item_vectors(context[known]), dim=-1)
+        sums = unit.new_zeros(len(context), unit.shape[1])
+        sums = sums.index_add(0, known.nonzero()[:, 0], unit)
+        return sums / known.sum(-1, keepdim=True).clamp(min=1)
+
+    def scores(self, batch: WindowBatch) -> Tensor:
+        """Return the mean cosine of every item and those of the history, [B, V]."""
+        return self.hidden(batch) @ normalize(self.key_vectors(), dim=-1).T
+
+    def log_prob(self, batch: WindowBatch) -> Tensor:
+        """Return the softmax of these scores, [B, V]: a way to compare, not what was learnt."""
+        return self.scores(batch).log_softmax(-1)
+
+    @torch.no_grad()
+    def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
+        """Return the k items that are most like each history, leaving out ``exclude`` [B, E]."""
+        k = check_whole("k", k, 1, self.head.num_classes)
+        if exclude is not None:
+            rows = len(batch.context)
+            if check_tensor("exclude", exclude).dim() != 2 or len(exclude) != rows:
+                raise ValueError(f"exclude must have shape [{rows}, E], got {list(exclude.shape)}")
+            exclude = check_ids("exclude", exclude, self.head.num_classes, absent=True)
+        unit = normalize(self.key_vectors(), dim=-1)
+        return linear_topk(self.hidden(batch), unit, None, k, exclude=exclude)
+
+    def item_vectors(self, ids: Tensor) -> Tensor:
+        """Return the vectors of some items [N], [N, D]."""
+        # Each item once: a batch of pairs holds the same few again and again.
+        distinct, place = torch.unique(ids, return_inverse=True)
+        vectors: Tensor = self.encoder(distinct)
+        return vectors[place]
+
+    def key_vectors(self) -> Tensor:
+        """Return the vectors of all items, [V, D]; of those never seen, from their fields."""
+        vectors: Tensor = self.encoder(
+            torch.arange(self.encoder.num_classes, device=self.encoder.weight.device)
+        )
+        return vectors
+
+    def vectors_of(self, side: Tensor) -> Tensor:
+        """Return the vectors [N, D] of new items, from their fields [N, S] alone."""
+        return self.encoder.vectors_of(side)
+
+    def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the training loss of each pair of the windows."""
+        there = batch.context >= 0
+        if not bool(there.any()):
+            return nothing_to_learn()
+        targets = batch.targets[:, None].expand_as(there)[there]
+        hidden = self.item_vectors(batch.context[there])
+        losses: Tensor = self.head(hidden, targets, generator=generator)
+        return losses

@@ -1,0 +1,119 @@
+"""Item2Vec: skip-gram on sessions or baskets."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from widemax.data import Sequences
+from widemax.heads import SampledHead
+from widemax.models.embeddings.word2vec import SkipGram
+from widemax.objectives import negative_sampling
+from widemax.sampling import UnigramSampler
+from widemax.sampling.counts import check_counts
+from widemax.scoring import TableScorer
+from widemax.validation import check_tensor
+
+
+class Item2Vec(SkipGram):
+    """Vectors of items from the items that were chosen together with them.
+
+    Formula: for all pairs (t, c) of a session within the window, −log σ(u(c)·o(t)) −
+    Σ_n log σ(−u(c)·o(n)), n drawn by count^distortion. A history scores y by the mean of
+    u(i)·o(y) over its items.
+
+    Shapes: as ``Model``, with one loss for each pair.
+
+    Cost: as ``SkipGram``; ``train_word2vec`` trains it by its kernel.
+
+    Reference: Barkan & Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering",
+    2016; Caselles-Dupré, Lesaint & Royo-Letelier 2018 (on distortion, window and epochs).
+
+    Use when: items are to be found that go together, from sessions or baskets alone. Avoid when:
+    the order of the last few matters, or items are known by features (``EGES``).
+
+    Scores learn log(P/Q): negatives drawn by count (distortion 1) take the popularity of items out
+    of them, negatives drawn alike (distortion 0) leave it in. To recommend, some of it is wanted;
+    what is *like* an item is told by the cosine of ``key_vectors``, which are the vectors u.
+
+    A basket has no order: take a window well beyond the longest basket, so that nearly every pair
+    is within reach, or a narrow one on baskets that are shuffled anew for each epoch
+    (``shuffled_baskets``), which draws as many pairs at random.
+
+    >>> import widemax as wm
+    >>> baskets = wm.Sequences.from_lists([[0, 1, 2], [3, 4, 5]] * 200)
+    >>> model = Item2Vec.with_negatives(torch.full((6,), 200), dimension=8)
+    >>> wm.train_word2vec(model, baskets, window=10, epochs=20, threads=1)
+    >>> asked = wm.WindowBatch(context=torch.tensor([[4, 5]]), targets=torch.tensor([-1]))
+    >>> model.topk(asked, 1, exclude=asked.context).ids.tolist()
+    [[3]]
+    """
+
+    @classmethod
+    def with_negatives(
+        cls,
+        counts: Tensor,
+        *,
+        dimension: int = 100,
+        negatives: int = 5,
+        subsample: float = 0.0,
+        distortion: float = 0.25,
+    ) -> Self:
+        """Return an untrained model; a ``distortion`` below 0 draws rare items more often."""
+        weights = distorted(counts, distortion)
+        scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
+        # Trained through gradients, a batch is many windows: each pair has its own negatives.
+        sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
+        head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+        return cls._small(head, counts.clamp(min=1), dimension, subsample)
+
+
+def distorted(counts: Tensor, distortion: float) -> Tensor:
+    """Return count^distortion, for any finite power, and 0 where an item has no count.
+
+    Formula: w(y) = (count(y) / max count)^distortion, 0 for count 0.
+
+    Shapes: counts [V] → float64 [V].
+
+    Cost: O(V).
+
+    Reference: Caselles-Dupré, Lesaint & Royo-Letelier 2018, who find powers below 0 the best for
+    items.
+
+    Use when: negatives may be rare items. Avoid when: the power is not below 0
+    (``UnigramSampler`` takes it).
+
+    >>> distorted(torch.tensor([4, 1, 0]), -0.5).tolist()
+    [1.0, 2.0, 0.0]
+    """
+    check_counts(counts, len(check_tensor("counts", counts)))
+    if not -10 <= distortion <= 10:
+        raise ValueError(f"distortion must be between -10 and 10, got {distortion!r}")
+    relative = counts.double() / counts.max()
+    return torch.where(relative > 0, relative**distortion, 0.0)
+
+
+def shuffled_baskets(baskets: Sequences, *, generator: torch.Generator | None = None) -> Sequences:
+    """Return baskets with the items of each in a random order.
+
+    Formula: a uniform permutation within each sequence, independent of the others.
+
+    Shapes: as ``baskets``; times are left out, for they no longer rise.
+
+    Cost: O(T log T).
+
+    Reference: Barkan & Koenigstein 2016 (shuffling instead of a window over the whole set).
+
+    Use when: baskets are sets, and a window narrower than they are is to be quick. Avoid when:
+    sessions have an order that means something.
+
+    >>> baskets = Sequences.from_lists([[0, 1, 2], [3, 4]])
+    >>> shuffled_baskets(baskets, generator=torch.Generator().manual_seed(3)).values.tolist()
+    [1, 0, 2, 3, 4]
+    """
+    owner = torch.repeat_interleave(baskets.lengths)
+    drawn = torch.randperm(len(baskets.values), generator=generator)
+    order = drawn[owner[drawn].argsort(stable=True)]
+    return Sequences(baskets.values[order], baskets.offsets, baskets.names)

@@ -1,0 +1,281 @@
+"""Skip-gram and CBOW trained by the kernel, many times quicker than through gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from widemax.data import Sequences
+from widemax.heads import HierarchicalHead, SampledHead, Tree
+from widemax.kernels.models.word2vec import Corpus, Opponents, Tables, train_words
+from widemax.kernels.sampling.alias import build_alias_table, scaled_weights
+from widemax.models.embeddings.word2vec import CBOW, SkipGram, WordModel
+from widemax.objectives import negative_sampling
+from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
+from widemax.scoring import TableScorer
+from widemax.training.guard import NonFiniteError
+from widemax.training.steps import shuffled
+from widemax.validation import check_positive, check_whole
+
+_REGISTER = 8
+"""float32 numbers in one register: rows of the tables are padded to whole ones."""
+
+_FEWEST_STEPS = 100
+"""Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
+
+_USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
+_SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
+
+
+class Word2VecSteps:
+    """Skip-gram or CBOW, with negative sampling or a tree, in steps of some thousand words.
+
+    Formula: that of ``widemax.kernels.models.word2vec``. The text is cut into jobs of equal
+    length, taken in an order seeded by (seed, epoch); a step is a few jobs, and each job draws from
+    a seed of its own. With one thread, the same seed gives the same bits; with several, they write
+    to the tables without locks, and the order of their writing is chance.
+
+    Shapes: the model's tables [V, D], copied here with rows of whole registers.
+
+    Cost: see ``train_words``; memory for a second copy of the tables.
+
+    Reference: Mikolov et al. 2013; Recht et al., "Hogwild!", 2011.
+
+    Use when: the head is negative sampling by fixed frequencies, or a tree, without biases. Avoid
+    when: another head is wanted (``GradientSteps`` trains any).
+
+    >>> import widemax as wm
+    >>> sequences, vocabulary = wm.encode_text("a b c d\\n" * 99)
+    >>> model = wm.SkipGram.with_negatives(vocabulary.counts, dimension=8, subsample=0)
+    >>> steps = Word2VecSteps(model, sequences, window=2, threads=1)
+    >>> for step in range(10 * steps.per_epoch):
+    ...     steps.take(step, 0.05)
+    >>> steps.publish()
+    >>> bool(model.encoder.weight.abs().max() > 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        model: WordModel,
+        sequences: Sequences,
+        *,
+        window: int = 5,
+        threads: int = 0,
+        seed: int = 0,
+    ) -> None:
+        if not len(sequences.values):
+            raise ValueError("there are no examples to train on")
+        self.model: nn.Module = model
+        self._words = model
+        self.window = check_whole("window", window, 1, 1000)
+        self.threads = check_whole("threads", threads, 0, 1024) or torch.get_num_threads()
+        self.seed = check_whole("seed", seed, 0, 2**63 - 1)
+        self._output = output_table(model)
+        self._opponents, self._negatives = _opponents(model)
+        self._corpus = _corpus(model, sequences)
+        num_words = len(sequences.values)
+        self._job_words = _job_words(num_words)
+        self._num_jobs = math.ceil(num_words / self._job_words)
+        self._jobs_a_step = max(1, min(_MOST_JOBS_A_STEP, self._num_jobs // _FEWEST_STEPS))
+        self.per_epoch = math.ceil(self._num_jobs / self._jobs_a_step)
+        self._order: tuple[int, Tensor] | None = None
+        self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self._step = 0
+        self.load_state({})
+
+    def take(self, step: int, learning_rate: float) -> None:
+        """Train on the jobs of this step."""
+        epoch, place = divmod(step, self.per_epoch)
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, shuffled(self._num_jobs, self.seed, epoch)
+        start = place * self._jobs_a_step
+        jobs = self._order[1][start : start + self._jobs_a_step].tolist()
+        run = self._pool.map if self._pool else map
+        list(run(lambda job: self._run(job, epoch, learning_rate), jobs))
+        self._step = step
+
+    def _run(self, job: int, epoch: int, rate: float) -> int:
+        start = job * self._job_words
+        stop = min(start + self._job_words, len(self._corpus.words))
+        # Seeds that differ in one bit give unrelated streams: the kernel mixes them.
+        seed = (self.seed * 1_000_003 + epoch * self._num_jobs + job) % 2**63
+        return train_words(
+            self._corpus,
+            start,
+            stop,
+            self._tables,
+            self._opponents,
+            self.window,
+            rate,
+            seed,
+            negatives=self._negatives,
+            bag=not isinstance(self.model, SkipGram),
+        )
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Copy the tables into the parameters of the model."""
+        inputs = ("the input vectors", self._words.encoder.weight, self._tables.inputs)
+        outputs = ("the output vectors", self._output, self._tables.outputs)
+        for name, parameter, table in (inputs, outputs):
+            values = torch.from_numpy(table)[:, : parameter.shape[1]]
+            if not math.isfinite(float(values.sum())) and not bool(values.isfinite().all()):
+                bad = values[~values.isfinite()]
+                raise NonFiniteError(step=self._step, tensor=name, value=bad[0].item())
+            parameter.copy_(values)
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: the step and the model say it all."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take the tables from the parameters of the model."""
+        self._tables = Tables(_padded(self._words.encoder.weight), _padded(self._output))
+
+
+def train_word2vec(
+    model: WordModel,
+    sequences: Sequences,
+    *,
+    window: int = 5,
+    epochs: int = 5,
+    learning_rate: float | None = None,
+    threads: int = 0,
+    seed: int = 0,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Train a model of words by the kernel, the learning rate falling to 0 at the end of it all.
+
+    Formula: see ``Word2VecSteps``; the rate of a step is learning_rate·(1 − done / total).
+
+    Shapes: the model's classes are the values of ``sequences``; ``on_step`` is told the steps that
+    are done and their total. Without a ``learning_rate`` it is 0.025 for skip-gram and 0.05 for
+    CBOW, as in the program that came with the papers.
+
+    Cost: O(epochs · words · window · opponents · D).
+
+    Reference: Mikolov et al. 2013.
+
+    Use when: vectors are wanted in Python, without a folder of their own. Avoid when: training
+    takes hours (``widemax.train`` can be interrupted and resumed).
+
+    >>> import widemax as wm
+    >>> sequences, vocabulary = wm.encode_text("to be or not to be\\n" * 99)
+    >>> model = wm.SkipGram.with_negatives(vocabulary.counts, dimension=8, subsample=0)
+    >>> train_word2vec(model, sequences, threads=1, epochs=3)
+    >>> wm.KeyedVectors(vocabulary.keys, model.key_vectors().detach()).dimension
+    8
+    """
+    epochs = check_whole("epochs", epochs, 1, 1_000_000)
+    if learning_rate is None:
+        learning_rate = 0.025 if isinstance(model, SkipGram) else 0.05
+    learning_rate = check_positive("learning_rate", learning_rate)
+    steps = Word2VecSteps(model, sequences, window=window, threads=threads, seed=seed)
+    total = epochs * steps.per_epoch
+    for step in range(total):
+        steps.take(step, learning_rate * (1 - step / total))
+        on_step(step + 1, total)
+    steps.publish()
+
+
+def refusal(model: nn.Module) -> str:
+    """Return why the kernel cannot train a model; empty if it can."""
+    if not isinstance(model, WordModel):
+        return f"{type(model).__name__} is neither skip-gram nor CBOW"
+    if type(model).forward not in (CBOW.forward, SkipGram.forward):
+        return f"{type(model).__name__} learns from more than its windows"
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            return f"{name} is {parameter.dtype} on {parameter.device}, not float32 on the CPU"
+    head = model.head
+    if isinstance(head, HierarchicalHead):
+        return "" if head.bias is None else "the nodes of its tree have biases"
+    if not isinstance(head, SampledHead) or head.objective is not negative_sampling:
+        return "its head is neither negative sampling nor a tree"
+    scorer = head.scorer
+    plain = type(scorer) is TableScorer and scorer.bias is None and scorer.temperature == 1
+    if not plain or scorer.similarity != "dot":
+        return "its scorer is not a plain table without biases"
+    # By their exact type: one derived from them may draw by what it has learnt meanwhile.
+    if type(head.sampler) not in (LogUniformSampler, UniformSampler, UnigramSampler):
+        return "its sampler does not draw by fixed frequencies"
+    if head.num_samples is None:
+        return "its head does not say how many classes are drawn"
+    return ""
+
+
+def output_table(model: WordModel) -> nn.Parameter:
+    """Return the output vectors that the kernel trains: of classes, or of the nodes of a tree."""
+    if reason := refusal(model):
+        raise ValueError(f"the kernel cannot train this model: {reason}")
+    head = model.head
+    if isinstance(head, HierarchicalHead):
+        return head.weight
+    assert isinstance(head, SampledHead)
+    assert isinstance(head.scorer, TableScorer)
+    return head.scorer.weight
+
+
+def _opponents(model: WordModel) -> tuple[Opponents, int]:
+    """Return what stands against each word, and how many negatives that means, 0 for a tree."""
+    nothing = np.empty(0, np.int64)
+    head = model.head
+    if isinstance(head, HierarchicalHead):
+        starts, path, labels = _paths(head.tree)
+        table = np.empty((0, 2), np.int32)
+        return Opponents(starts, path, labels, table, table.view(np.float32)), 0
+    assert isinstance(head, SampledHead)
+    assert head.num_samples is not None
+    probability = head.sampler.log_prob(torch.arange(head.num_classes)).exp()
+    table = build_alias_table(scaled_weights(probability.double().numpy()))
+    labels = np.empty(0, np.float32)
+    drawn = Opponents(nothing, nothing, labels, table, table.view(np.float32))
+    return drawn, head.num_samples
+
+
+def _job_words(num_words: int) -> int:
+    """Return the length of a job: several a step, for the threads, unless they would be short.
+
+    A job may end in mid-sentence and cuts the windows there, which is why short ones are shunned.
+    """
+    a_step = num_words // _FEWEST_STEPS
+    wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)
+    return min(wanted, _LONGEST_JOB)
+
+
+def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the nodes of every class end to end, where each starts, and 1 for a turn right."""
+    paths = tree.paths(torch.arange(tree.num_classes))
+    there = paths.signs != 0
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), there.sum(-1).cumsum(0)])
+    return (
+        starts.numpy(),
+        paths.nodes[there].numpy(),
+        (paths.signs[there] > 0).to(torch.float32).numpy(),
+    )
+
+
+def _corpus(model: WordModel, sequences: Sequences) -> Corpus:
+    highest = int(sequences.values.max())
+    if highest >= model.encoder.num_classes:
+        raise ValueError(
+            f"sequences must hold classes below {model.encoder.num_classes:,}, got {highest:,}"
+        )
+    keep = (model.keep.double() * (2**32 - 1)).round().long().numpy().astype(np.uint32)
+    return Corpus(sequences.values.numpy(), sequences.offsets.numpy(), keep)
+
+
+def _padded(parameter: Tensor) -> NDArray[np.float32]:
+    """Return a copy of a table with rows of whole registers."""
+    rows, dimension = parameter.shape
+    table = np.zeros((rows, -(-dimension // _REGISTER) * _REGISTER), np.float32)
+    table[:, :dimension] = parameter.detach().numpy()
+    return table

@@ -1,0 +1,1 @@
+"""Language models: the next word from the words before it."""

@@ -1,0 +1,1 @@
+"""Models of users: the next item from a history."""

@@ -1,0 +1,126 @@
+"""A user as several interests, of which the one that fits the item best speaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from widemax.data import WindowBatch
+from widemax.encoders.mind import MINDEncoder
+from widemax.heads import Head
+from widemax.models.retrieval.history import HistoryModel
+from widemax.models.retrieval.youtube_dnn import Negatives, softmax_head
+from widemax.scoring.table import Similarity
+from widemax.validation import check_not_negative
+
+
+class MIND(HistoryModel):
+    """The next item of a user who has several interests.
+
+    Formula: to train, user = Σ_k a_k·x_k with a_k ∝ exp(F(x_k, target))^p over the interests x_k of
+    ``MINDEncoder``: p = 0 is their mean, p = inf the best alone; the loss is the head's. To serve,
+    an item scores max_k F(x_k, y).
+
+    Shapes: as ``Model``; hidden states [B, K, D]; reads ``batch.users``.
+
+    Cost: as ``MINDEncoder`` and the head; top-k asks the head K times.
+
+    Reference: Li et al. 2019. There F itself is raised to p within the softmax, which an even p
+    turns round where F is below 0; here exp(F) is.
+
+    Use when: users want different things at different times. Avoid when: histories are short, or
+    one vector does (``YouTubeDNN``).
+
+    >>> from widemax.data import Sequences
+    >>> _ = torch.manual_seed(0)
+    >>> model = MIND.create(torch.arange(100, 0, -1), dimension=8, num_interests=2, num_samples=20)
+    >>> log = Sequences.from_lists([[4, 0, 2, 9, 7]])
+    >>> batch = model.windows(log, max_history=5, window=1).batch(torch.arange(4))
+    >>> model.hidden(batch).shape, model(batch).shape, model.topk(batch, 3).ids.shape
+    (torch.Size([4, 2, 8]), torch.Size([4]), torch.Size([4, 3]))
+    """
+
+    def __init__(self, encoder: MINDEncoder, head: Head, *, power: float = math.inf) -> None:
+        super().__init__(encoder, head)
+        self.power = power if power == math.inf else check_not_negative("power", power)
+
+    @classmethod
+    def create(
+        cls,
+        counts: Tensor,
+        *,
+        dimension: int = 64,
+        num_interests: int = 4,
+        iterations: int = 3,
+        power: float = math.inf,
+        layers: Sequence[int] = (),
+        tied: bool = True,
+        user_features: nn.Module | None = None,
+        dropout: float = 0.0,
+        num_samples: int = 800,
+        negatives: Negatives = "uniform",
+        similarity: Similarity = "dot",
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """Return an untrained model for classes of these counts, with sampled softmax."""
+        encoder = MINDEncoder(
+            len(counts),
+            dimension,
+            layers,
+            num_interests=num_interests,
+            iterations=iterations,
+            user_features=user_features,
+            dropout=dropout,
+            generator=generator,
+        )
+        head = softmax_head(
+            counts,
+            encoder.items,
+            tied=tied,
+            num_samples=num_samples,
+            negatives=negatives,
+            similarity=similarity,
+            temperature=temperature,
+        )
+        return cls(encoder, head, power=power)
+
+    def encode(self, context: Tensor) -> Tensor:
+        """Return the interests of an unknown user with each context as history, [B, K, D]."""
+        interests: Tensor = self.encoder(context)
+        return interests
+
+    def hidden(self, batch: WindowBatch) -> Tensor:
+        """Return the interests of the users, [B, K, D]."""
+        interests: Tensor = self.encoder(batch.context, batch.users)
+        return interests
+
+    def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the training loss of each example, [B]."""
+        user = self.attend(self.hidden(batch), batch.targets)
+        losses: Tensor = self.head(user, batch.targets, generator=generator)
+        return losses
+
+    def attend(self, interests: Tensor, targets: Tensor) -> Tensor:
+        """Return the interests [B, K, D] as one user vector [B, D], as the targets [B] see them."""
+        rows, count, _ = interests.shape
+        if count == 1:
+            return interests[:, 0]
+        # A target to be ignored is no class; whatever it is read as, its loss does not count.
+        asked = targets.clamp(min=0).repeat_interleave(count)[:, None]
+        hard = self.power == math.inf
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not hard):
+            scores = self.head.scores(interests.flatten(0, 1), asked).view(rows, count)
+        if hard:
+            best = scores.argmax(1)
+            return interests[torch.arange(rows, device=best.device), best]
+        weights = (self.power * scores).softmax(1)
+        return (weights[:, None] @ interests)[:, 0]
+
+    def extra_repr(self) -> str:
+        """Return what ``print(model)`` shows."""
+        return f"power={self.power}"

@@ -1,0 +1,83 @@
+"""The next item by self-attention over those before it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from widemax.data import Sequences, WindowBatch
+from widemax.encoders.sasrec import SASRecEncoder
+from widemax.heads import Head, SampledHead
+from widemax.models.retrieval.history import HistoryModel
+from widemax.models.segments import SegmentBatch, Segments
+from widemax.sampling import LogUniformSampler
+from widemax.scoring import TableScorer
+from widemax.validation import ABSENT, check_tensor
+
+_NUM_SAMPLES = 512
+
+
+class SASRec(HistoryModel):
+    """An item from the state of a self-attention network that has read the items before it.
+
+    Formula: P(i_t | i_1 … i_{t−1}) by the head of ``SASRecEncoder``'s state after i_{t−1}. Without
+    a head of your own: a sampled softmax with log Q over the encoder's own item vectors, 512
+    log-uniform negatives shared by the batch.
+
+    Shapes: as ``Model``, H any; or context and targets [B, L] of ``Segments`` → losses of all
+    targets that follow an item, [N], segment after segment.
+
+    Cost: as ``SASRecEncoder`` and the head: a segment tells all its items at the cost of one pass.
+
+    Reference: Kang & McAuley 2018; Klenitskiy & Vasilev 2023 (cross-entropy in place of one
+    negative an item).
+
+    Use when: the next item of a user is wanted, and the order of his items says something. Train on
+    ``segments``; ``windows`` measure and serve it. Avoid when: items are a set (``EASE``).
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = SASRec(SASRecEncoder(1000, dimension=8, max_length=4))
+    >>> segments = model.segments(Sequences.from_lists([[5, 7, 9], [3], [8, 6]]), length=4)
+    >>> model(segments.batch(torch.arange(len(segments)))).shape
+    torch.Size([3])
+    """
+
+    causal = True
+    encoder: SASRecEncoder
+
+    def __init__(self, encoder: SASRecEncoder, head: Head | None = None) -> None:
+        super().__init__(encoder, _default_head(encoder) if head is None else head)
+
+    @staticmethod
+    def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:
+        """Return stretches of ``length`` items: what to train on."""
+        return Segments(sequences, length, overlap=overlap)
+
+    def forward(
+        self, batch: WindowBatch | SegmentBatch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the training loss of each target that follows an item."""
+        if isinstance(batch, WindowBatch):
+            return super().forward(batch, generator=generator)
+        if check_tensor("context", batch.context).dim() != 2:
+            raise ValueError(f"context must have two dimensions, got {list(batch.context.shape)}")
+        # The first item of a sequence is told from nothing: it is read, and the rest moves up.
+        begins = batch.context[:, :1] < 0
+        context, targets = (_moved(each, begins) for each in (batch.context, batch.targets))
+        targets = targets[context >= 0]
+        hidden = self.encoder.packed_states(context)
+        counted = targets >= 0
+        losses: Tensor = self.head(hidden[counted], targets[counted], generator=generator)
+        return losses
+
+
+def _moved(values: Tensor, chosen: Tensor) -> Tensor:
+    """Return rows [B, L] that are moved left by one place where ``chosen`` [B, 1]."""
+    moved = torch.cat([values[:, 1:], torch.full_like(values[:, :1], ABSENT)], dim=1)
+    return torch.where(chosen, moved, values)
+
+
+def _default_head(encoder: SASRecEncoder) -> SampledHead:
+    scorer = TableScorer.tied(encoder.items, sparse=encoder.sparse)
+    sampler = LogUniformSampler(encoder.num_classes, unique=encoder.num_classes > _NUM_SAMPLES)
+    return SampledHead(scorer, sampler, num_samples=min(_NUM_SAMPLES, encoder.num_classes))

@@ -1,0 +1,150 @@
+"""Two towers: one for who asks, one for what can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from torch import Tensor
+
+from widemax.data import WindowBatch
+from widemax.data.features.table import FeatureTable
+from widemax.encoders.features import FeatureEncoder
+from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
+from widemax.heads import SampledHead
+from widemax.heads.base import ScorerHead
+from widemax.models.retrieval.history import HistoryModel
+from widemax.objectives import Objective, sampled_softmax
+from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
+from widemax.scoring.table import Similarity
+from widemax.scoring.tower import TowerScorer
+from widemax.validation import as_int64, check_tensor
+
+_ID_DROPOUT = 0.1
+
+
+class TwoTower(HistoryModel):
+    """The next item of a user by the product of a user's vector and an item's, both computed.
+
+    Formula: P(y | x) ∝ exp(x·v_y / τ): x is the user's tower (``TwoTowerEncoder``) of the mean of
+    what its history's items are to the item tower and the user's features; v_y is the item's tower
+    (``TowerScorer``) of its id and its features. Both towers share the vectors of ids and features.
+
+    Shapes: as ``Model``; rows of the users' features are those of ``Sequences.names``, rows of the
+    items' features the classes of the vocabulary.
+
+    Cost: each different item of a batch goes through its tower once; predictions cost what they
+    cost a table, after one pass over all items.
+
+    Reference: Yi et al. 2019; Yang et al. 2020 (mixed negatives).
+
+    Use when: items or users have features, and new ones must be served at once. Avoid when: only a
+    log is known (``NextItem``, or a sequence model).
+
+    >>> import polars as pl
+    >>> import torch
+    >>> from widemax.data import Sequences
+    >>> _ = torch.manual_seed(0)
+    >>> films = pl.DataFrame({"id": ["a", "b", "c"], "genre": ["War", "Opera", "War"]})
+    >>> table = FeatureTable.fit(films, ["a", "b", "c"], key_column="id")
+    >>> model = TwoTower.create(torch.tensor([5, 2, 0]), dimension=4, item_features=table)
+    >>> model.head.scorer.cold.tolist()
+    [False, False, True]
+    >>> windows = TwoTower.windows(Sequences.from_lists([[0, 1, 0]]), max_history=5, window=1)
+    >>> model(windows.batch(torch.arange(2))).shape
+    torch.Size([2])
+    """
+
+    head: ScorerHead
+
+    def __init__(self, encoder: TwoTowerEncoder, head: ScorerHead) -> None:
+        if not isinstance(getattr(head, "scorer", None), TowerScorer):
+            raise ValueError("head must have a TowerScorer: its items are what histories hold")
+        items = cast("TowerScorer", head.scorer)
+        for name, own, wanted in (
+            ("history_dimension", encoder.history_dimension, items.input_dimension),
+            ("dimension", encoder.dimension, items.dimension),
+        ):
+            if own != wanted:
+                raise ValueError(f"encoder must have {name} = {wanted:,}, got {own:,}")
+        super().__init__(encoder, head)
+
+    @classmethod
+    def create(
+        cls,
+        counts: Tensor,
+        *,
+        dimension: int = 64,
+        item_features: FeatureTable | None = None,
+        user_features: FeatureTable | None = None,
+        id_dimension: int | None = None,
+        feature_dimension: int = 16,
+        hidden_sizes: Sequence[int] | None = None,
+        similarity: Similarity = "cosine",
+        temperature: float = 0.1,
+        id_dropout: float | None = None,
+        sampler: Sampler | None = None,
+        num_samples: int | None = None,
+        objective: Objective = sampled_softmax,
+        sparse: bool = True,
+    ) -> TwoTower:
+        """Build both towers for classes of these ``counts`` [V]; one counted 0 times is cold.
+
+        Without a ``sampler`` the targets of a batch compete with each other, corrected by how often
+        each was seen of late. For mixed negatives give a ``MixtureSampler`` of that and a
+        ``UniformSampler``, and ``num_samples``. ``id_dimension`` is ``dimension`` and
+        ``hidden_sizes``, of both towers, one layer of twice that, unless they are given;
+        ``id_dropout`` is 0.1 where there are features to fall back on, else 0.
+        """
+        counts = _check_counts(counts)
+        if id_dropout is None:
+            id_dropout = 0.0 if item_features is None else _ID_DROPOUT
+        size, hidden = len(counts), (2 * dimension,) if hidden_sizes is None else hidden_sizes
+        scorer = TowerScorer(
+            size,
+            dimension,
+            features=_encoder(item_features, feature_dimension, sparse),
+            id_dimension=dimension if id_dimension is None else id_dimension,
+            hidden_sizes=hidden,
+            similarity=similarity,
+            temperature=temperature,
+            id_dropout=id_dropout,
+            cold=counts == 0,
+            sparse=sparse,
+        )
+        users = _encoder(user_features, feature_dimension, sparse)
+        encoder = TwoTowerEncoder(
+            scorer.input_dimension, dimension, features=users, hidden_sizes=hidden
+        )
+        if sampler is None:
+            sampler = InBatchSampler(size, StreamingFrequency(size))
+        head = SampledHead(scorer, sampler, objective=objective, num_samples=num_samples)
+        return cls(encoder, head)
+
+    @property
+    def items(self) -> TowerScorer:
+        """The item's tower."""
+        return cast("TowerScorer", self.head.scorer)
+
+    def encode(self, context: Tensor) -> Tensor:
+        """Return the vectors of users of whom only the history is known, [B, D]."""
+        hidden: Tensor = self.encoder(mean_inputs(self.items, context))
+        return hidden
+
+    def hidden(self, batch: WindowBatch) -> Tensor:
+        """Return the vectors of users, told from their histories and features, [B, D]."""
+        hidden: Tensor = self.encoder(mean_inputs(self.items, batch.context), batch.users)
+        return hidden
+
+
+def _encoder(table: FeatureTable | None, dimension: int, sparse: bool) -> FeatureEncoder | None:
+    return None if table is None else FeatureEncoder(table, dimension, sparse=sparse)
+
+
+def _check_counts(counts: Tensor) -> Tensor:
+    if check_tensor("counts", counts).dim() != 1 or not len(counts):
+        raise ValueError(f"counts must have shape [V], V at least 1, got {list(counts.shape)}")
+    counts = as_int64("counts", counts)
+    if int(counts.min()) < 0:
+        raise ValueError(f"counts must be at least 0, got {int(counts.min()):,}")
+    return counts

@@ -1,0 +1,5 @@
+"""The configuration of a run."""
+
+from widemax.runs.config.config import Config
+
+__all__ = ["Config"]

@@ -1,0 +1,141 @@
+"""TOML: reading a flat file that nobody vouches for, writing one with its help beside it."""
+
+from __future__ import annotations
+
+import textwrap
+import tomllib
+from pathlib import Path
+
+from widemax.runs.config.config import Config, check_key, settings
+from widemax.runs.config.settings import Setting, Value, shortened
+
+MAX_BYTES = 2**15
+"""Longest file that is read: several times what ``to_toml`` writes."""
+
+MAX_LINE = 2100
+"""Longest line: room for a text of escapes only, and no more.
+
+The parser takes the parts of a dotted key times the lines below it, so that a file of a megabyte
+could hold it up for an hour; within both limits it is done in seconds.
+"""
+
+_WIDTH = 100
+
+
+def read_toml(path: Path) -> dict[str, Value]:
+    """Return the settings of a file, each checked; an error names file, key, value and limit."""
+    values: dict[str, Value] = {}
+    for name, value in _parse(path).items():
+        try:
+            values[name] = _check(name, value)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    return values
+
+
+def to_toml(config: Config) -> str:
+    r"""Return a configuration as a file: every value, its help and its limits as comments.
+
+    Formula: ``read_toml(to_toml(config)) == config``, for every text a setting may hold.
+
+    Shapes: one line a setting, below its comments.
+
+    Cost: a fraction of a millisecond; some 5 kB of text.
+
+    Reference: TOML 1.0.
+
+    Use when: a run is stored, or a file is wanted to start from. Avoid when: it matters where the
+    values came from (``show``).
+
+    >>> print(to_toml(Config(user_column='tab\there "x"')).split("guesses by its name.")[1])
+    <BLANKLINE>
+    # A text of at most 200 characters.
+    user_column = "tab\u0009here \"x\""
+    <BLANKLINE>
+    # Column of the items; empty
+    """
+    blocks = ["# The configuration of a widemax run. Flags override what stands here.\n"]
+    group = ""
+    for name, setting in settings().items():
+        if setting.group != group:
+            group = setting.group
+            blocks.append(f"# --- {group} ---\n")
+        blocks.append(f"{_comment(setting)}\n{name} = {toml_value(getattr(config, name))}\n")
+    return "\n".join(blocks)
+
+
+def toml_value(value: Value) -> str:
+    r"""Return a value as TOML writes it.
+
+    >>> print(toml_value(True), toml_value(1e-05), toml_value('\x1b[31m"é"'))
+    true 1e-05 "\u001b[31m\"é\""
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{escaped(value)}"'
+    return repr(value)
+
+
+def escaped(text: str) -> str:
+    """Return ``text`` with all escaped that TOML forbids or a terminal would obey."""
+    return "".join(map(_escaped_character, text))
+
+
+def _escaped_character(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    # Control characters, and those that reorder or hide their neighbours.
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _comment(setting: Setting) -> str:
+    # No name is broken at its hyphen.
+    limits = textwrap.wrap(setting.limits_sentence, _WIDTH - 2, break_on_hyphens=False)
+    return "\n".join(f"# {line}" for line in (setting.help, *limits))
+
+
+def _parse(path: Path) -> dict[str, object]:
+    text = _read_bounded(path)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > MAX_LINE:
+            raise ValueError(
+                f"{path}, line {number:,}: a line may have {MAX_LINE:,} characters, "
+                f"this one has {len(line):,}"
+            )
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"{path} is not a configuration: it is nested without end") from error
+    # Mostly a TOMLDecodeError; Python's own ValueError for a number of thousands of digits.
+    except ValueError as error:
+        reason = str(error).replace("Cannot overwrite a value", "a setting stands there twice")
+        raise ValueError(f"{path} is not valid TOML: {shortened(reason, 200)}") from error
+
+
+def _read_bounded(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{path} is no configuration: it has more than {MAX_BYTES:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line:,}: not UTF-8 ({error.reason})") from error
+
+
+def _check(name: str, value: object) -> Value:
+    # Before the name: "[training]" is no misspelt setting but a heading too many.
+    if isinstance(value, dict):
+        raise ValueError(
+            f"{shortened(repr(name))} is a table; write its settings at the top level, "
+            "without a heading or a dot"
+        )
+    return check_key(name).check(name, value)

@@ -1,0 +1,1 @@
+"""Candidates from the batch itself, and from the batches before it."""

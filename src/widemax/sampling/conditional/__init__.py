@@ -1,0 +1,1 @@
+"""Proposals that depend on the example: its context, its target or its hidden state."""

@@ -1,0 +1,139 @@
+"""Target sampling: a consecutive part of the corpus competes only with its own targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from widemax.candidates import Candidates
+from widemax.kernels.sampling.partition import partition_starts
+from widemax.sampling.all_classes import check_takes_all, listed_once
+from widemax.sampling.base import Sampler
+from widemax.validation import (
+    ABSENT,
+    MAX_CLASSES,
+    MAX_TABLE_CLASSES,
+    check_ids,
+    check_num_classes,
+    check_targets,
+    check_tensor,
+    check_whole,
+)
+
+
+class PartitionSampler(Sampler):
+    """Lists the classes of the selected part of the corpus, each once.
+
+    Formula: p(y) = 1 / |V'_i| for y in V'_i, the distinct targets of part i, else 0; Q(y) = 1, so
+    that the correction cancels and the loss is a softmax over V'_i.
+
+    Shapes: ``parts`` is a sequence of 1-D ids; candidates [|V'_i|]. ``ranges`` holds (start, stop)
+    of each part in the corpus, and is empty when the parts were given.
+
+    Cost: O(|V'_i|) a batch; ``from_targets`` O(N log N) once.
+
+    Reference: Jean et al. 2015.
+
+    Use when: a corpus is read in order and the device holds few class vectors. Avoid when: the
+    batches are shuffled over the whole corpus; a target outside the selected part is an error.
+
+    >>> import torch
+    >>> corpus = torch.tensor([3, 3, 1, 0, 1, 0])
+    >>> sampler = PartitionSampler.from_targets(corpus, 4, max_classes=2)
+    >>> sampler.ranges, sampler.sample(None, torch.tensor([3])).ids.tolist()
+    (((0, 3), (3, 6)), [1, 3])
+    """
+
+    part: Tensor
+    ranges: tuple[tuple[int, int], ...]
+
+    def __init__(self, num_classes: int, parts: Sequence[Tensor]) -> None:
+        super().__init__(num_classes)
+        if not len(parts):
+            raise ValueError("parts must hold at least one part, got none")
+        self._parts = [_distinct_ids(index, ids, num_classes) for index, ids in enumerate(parts)]
+        self.ranges = ()
+        self.register_buffer("part", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def from_targets(cls, targets: Tensor, num_classes: int, *, max_classes: int) -> Self:
+        """Cut a 1-D corpus into consecutive ranges of at most ``max_classes`` distinct targets."""
+        if check_tensor("targets", targets).dim() != 1 or not len(targets):
+            raise ValueError(
+                f"targets must be 1-D with at least one entry, got shape {list(targets.shape)}"
+            )
+        num_classes = check_num_classes(num_classes, limit=MAX_TABLE_CLASSES)
+        max_classes = check_whole("max_classes", max_classes, 1, MAX_CLASSES)
+        corpus = check_ids("targets", targets, num_classes).cpu().numpy()
+        starts = partition_starts(corpus, num_classes, max_classes).tolist()
+        ranges = tuple(zip(starts, [*starts[1:], len(corpus)], strict=True))
+        parts = [torch.from_numpy(np.unique(corpus[start:stop])) for start, stop in ranges]
+        sampler = cls(num_classes, parts)
+        sampler.ranges = ranges
+        return sampler
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
+
+    @property
+    def classes(self) -> Tensor:
+        """The ids of the selected part, in rising order."""
+        return self._parts[int(self.part)].to(self.part.device)
+
+    def select(self, part: int) -> None:
+        """Make ``part`` the current one."""
+        self.part.fill_(check_whole("part", part, 0, self.num_parts - 1))
+
+    def available(self, targets: Tensor) -> int:
+        """Return the number of classes of the selected part."""
+        return len(self._parts[int(self.part)])
+
+    def sample(
+        self,
+        num_samples: int | None,
+        targets: Tensor,
+        *,
+        hidden: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Candidates:
+        """Return all classes of the part; ``num_samples`` must be None or their number."""
+        targets = check_targets(targets, self.num_classes)
+        ids = self.classes
+        check_takes_all(num_samples, len(ids))
+        outside = targets[~_contains(ids, targets) & (targets != ABSENT)]
+        if len(outside):
+            raise ValueError(
+                f"targets must lie in part {int(self.part):,}, which has {len(ids):,} classes; "
+                f"{int(outside[0]):,} does not: select the part these targets belong to"
+            )
+        return listed_once(ids, targets)
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Return −log |V'_i| for the ids of the selected part, −inf for all others."""
+        classes = self.classes
+        log_prob = torch.full(
+            ids.shape, -math.log(len(classes)), dtype=torch.float64, device=ids.device
+        )
+        return log_prob.masked_fill(~_contains(classes, ids), -math.inf)
+
+
+def _distinct_ids(index: int, ids: Tensor, num_classes: int) -> Tensor:
+    if check_tensor(f"parts[{index}]", ids).dim() != 1 or not len(ids):
+        raise ValueError(
+            f"parts[{index}] must be 1-D with at least one id, got shape {list(ids.shape)}"
+        )
+    distinct: Tensor = torch.unique(check_ids(f"parts[{index}]", ids, num_classes))
+    return distinct
+
+
+def _contains(ordered: Tensor, ids: Tensor) -> Tensor:
+    """Return a mask, like ``ids``, of those that the rising ``ordered`` holds."""
+    place = torch.searchsorted(ordered, ids).clamp_(max=len(ordered) - 1)
+    return ordered[place] == ids

@@ -1,0 +1,1 @@
+"""Files that no failure can tear: atomic writes, locks, tensors without pickle."""

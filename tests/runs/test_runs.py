@@ -1,0 +1,139 @@
+"""Runs from end to end: trained, killed, resumed, asked and exported."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import widemax as wm
+from tests.runs.run_metrics import check_stored_metrics
+from widemax.cli import app
+from widemax.training.checkpoints import CheckpointStore
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log in which every user walks a ring of 30 items: what comes next is known."""
+    generator = torch.Generator().manual_seed(0)
+    lines = ["user,item,time"]
+    for user in range(120):
+        start = int(torch.randint(30, (1,), generator=generator))
+        lines += [f"u{user},i{(start + step) % 30},{step}" for step in range(8)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("the cat sat on the mat\nthe dog lay on the rug\n" * 40)
+    return path
+
+
+CONFIG = wm.Config(
+    epochs=3, dimension=8, batch_size=32, learning_rate=0.05, num_samples=10, max_history=1,
+    validation_size=50, checkpoint_every=4, validate_every=7, patience=0,
+)  # fmt: skip
+
+
+def weights(folder):
+    return CheckpointStore(folder).load().model_tensors()
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_ring_is_learned(log, tmp_path):
+    config = wm.Config(epochs=30, dimension=16, batch_size=64, learning_rate=0.05, max_history=1,
+                       head="full", validation_size=100)  # fmt: skip
+    run = wm.train(log, config, folder=tmp_path / "run")
+    assert run.evaluate().mrr > 0.9
+    assert run.recommend(["i7"], k=1)[0].key == "i8"
+    check_stored_metrics(run)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"head": "hierarchical"},
+        {"head": "adaptive"},
+        {"head": "importance", "sampler": "unigram"},
+        {"head": "top-k-softmax"},
+        {"sampler": "in-batch"},
+        {"sampler": "learned-unigram", "objective": "nce"},
+        {"optimizer": "rowwise-adagrad", "clip_norm": 1.0, "schedule": "cosine", "warmup_steps": 3},
+        {"optimizer": "sgd", "bias": True, "similarity": "cosine", "temperature": 0.1},
+    ],
+)
+def test_resuming_is_bit_identical(options, log, tmp_path):
+    values = {**CONFIG.__dict__, **options}
+    whole = wm.train(log, wm.Config(**values), folder=tmp_path / "whole")
+    from widemax.runs.training import prepare
+
+    training = prepare(log, wm.Config(**values), tmp_path / "parts")
+
+    def stop(progress):
+        if progress.step == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    training.loop.on_step = stop
+    with pytest.raises(wm.Interrupted):
+        training.run()
+    resumed = wm.train(log, None, folder=tmp_path / "parts", resume=True)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    dropped = [{**line, "seconds": 0} for line in whole.metrics]
+    assert [{**line, "seconds": 0} for line in resumed.metrics] == dropped
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_verbs(text, tmp_path):
+    folder = tmp_path / "runs" / "words"
+    invoke("train", text, "--folder", folder, "--epochs", 2, "--dimension", 8,
+           "--num-samples", 3, "--validation-size", 20)  # fmt: skip
+    assert len(json.loads(invoke("similar", folder, "cat", "--k", 2, "--json"))) == 2
+    assert json.loads(invoke("evaluate", folder, "--json"))["examples"] > 0
+    scored = json.loads(invoke("score", folder, "the cat sat", "--json"))
+    assert [row["word"] for row in scored["words"]] == ["the", "cat", "sat"]
+    assert all(row["log_prob"] < 0 for row in scored["words"])
+    invoke("export", folder, tmp_path / "vectors.txt")
+    assert "cat" in wm.read_word2vec_text(tmp_path / "vectors.txt")
+    listed = json.loads(invoke("runs", tmp_path / "runs", "--json"))
+    assert listed[0]["run"] == "words"
+    assert listed[0]["kind"] == "text"
+
+
+def test_recommend_for_a_user_and_for_a_history(log, tmp_path):
+    folder = tmp_path / "run"
+    wm.train(log, CONFIG, folder=folder)
+    by_user = json.loads(invoke("recommend", folder, "--user", "u3", "--k", 3, "--json"))
+    assert len(by_user) == 3
+    by_history = json.loads(invoke("recommend", folder, "--history", "i3", "--k", 3, "--json"))
+    assert "i3" not in [row["key"] for row in by_history]
+
+
+@pytest.mark.parametrize("gone", ["another", "config", "version"])
+def test_what_cannot_be_resumed_says_why(gone, log, tmp_path):
+    wm.train(log, CONFIG, folder=tmp_path / "run")
+    source = log
+    if gone == "another":
+        source = tmp_path / "other.csv"
+        source.write_text(log.read_text().replace("u1,", "v1,").replace("i3,", "i4,"))
+    elif gone == "config":
+        (tmp_path / "run" / "config.toml").write_text("learning_rat = 1\n")
+    else:
+        (tmp_path / "run" / "run.json").write_text('{"format": 99}')
+    wanted = {"another": "content differs", "config": "learning_rate", "version": "newer"}[gone]
+    with pytest.raises(ValueError, match=wanted):
+        wm.train(source, None, folder=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match="already"):
+        wm.train(log, CONFIG, folder=tmp_path / "run")
