@@ -99,6 +99,17 @@ def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False)
     return ids
 
 
+def check_exclude(exclude: Tensor, rows: int, num_classes: int) -> Tensor:
+    """Return the classes that each of ``rows`` rows leaves out, int64 [B, E], padded with -1.
+
+    >>> check_exclude(torch.tensor([[3, -1]]), rows=1, num_classes=10)
+    tensor([[ 3, -1]])
+    """
+    if check_tensor("exclude", exclude).dim() != 2 or len(exclude) != rows:
+        raise ValueError(f"exclude must have shape [{rows}, E], got {list(exclude.shape)}")
+    return check_ids("exclude", exclude, num_classes, absent=True)
+
+
 def check_targets(targets: Tensor, num_classes: int, *, absent: bool = True) -> Tensor:
     """Return ``targets`` as int64 [B] or [B, T] if each names a class.
 
