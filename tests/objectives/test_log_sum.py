@@ -14,7 +14,7 @@ import widemax as wm
 from widemax.candidates import InnerProduct
 from widemax.kernels.objectives.log_sum import row_log_sums
 from widemax.kernels.threads import num_blocks
-from widemax.objectives import takes_inner_product
+from widemax.objectives import find_from_factors
 from widemax.objectives.log_sum import fused_log_sum, plain_log_sum
 from widemax.registry import OBJECTIVES
 
@@ -174,13 +174,30 @@ def test_float32_takes_the_kernel_and_torch_func_goes_through():
     torch.testing.assert_close(torch.func.grad(loss)(scores), leaf.grad)
 
 
-FACTORED = sorted(name for name in OBJECTIVES if takes_inner_product(OBJECTIVES[name]))
+FACTORED = sorted(name for name in OBJECTIVES if find_from_factors(OBJECTIVES[name]))
+UNCORRECTED = {"target_log_expected_count": None, "log_expected_count": None, "hits": None}
 
 
-def test_the_default_objective_takes_factors():
+def test_the_default_objective_starts_from_factors():
     assert {"sampled-softmax", "info-nce", "full-softmax"} <= set(FACTORED)
-    assert takes_inner_product(functools.partial(wm.sampled_softmax))
-    assert not takes_inner_product(lambda scores: scores)
+    assert find_from_factors(functools.partial(wm.sampled_softmax)) is not None
+    assert find_from_factors(functools.partial(wm.sampled_softmax, torch.zeros(1))) is None
+    assert find_from_factors(functools.partial(wm.nce)) is None
+    assert find_from_factors(lambda scores: scores) is None
+
+
+def test_an_object_of_a_user_may_start_from_factors():
+    class Mean:
+        def __call__(self, target_scores, candidate_scores, **_):
+            return candidate_scores.mean(-1) - target_scores
+
+        def from_factors(self, product, **_):
+            return torch.full((product.shape[0],), 7.0)
+
+    head = wm.SampledHead(
+        wm.TableScorer(50, 4), wm.UniformSampler(50), objective=Mean(), num_samples=5
+    )
+    assert head(torch.randn(3, 4), torch.tensor([1, 2, 3])).tolist() == [7.0] * 3
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])
@@ -203,17 +220,16 @@ def test_factors_give_what_float64_scores_give(name, bias, spread, scale):
         leaves = [part.to(dtype).requires_grad_() for part in (queries * scale, vectors, biases)]
         leaves = leaves[: 2 + bias]
         product = InnerProduct(queries=leaves[0], vectors=leaves[1], biases=(*leaves, None)[2])
-        if dtype == torch.float32:
-            scores = (product, product)
-        else:
+        given = {
+            "target_log_expected_count": target_log_count.to(dtype),
+            "log_expected_count": log_count.to(dtype),
+            "hits": hits,
+        }
+        if dtype == torch.float64:
             scores = (product.target_scores(), product.candidate_scores())
-        losses = OBJECTIVES[name](
-            *scores,
-            target_log_expected_count=target_log_count.to(dtype),
-            log_expected_count=log_count.to(dtype),
-            hits=hits,
-        )
-        if dtype == torch.float32:
+            losses = OBJECTIVES[name](*scores, **given)
+        else:
+            losses = find_from_factors(OBJECTIVES[name])(product, **given)
             assert losses.grad_fn.name() == "_FactoredSoftmaxBackward"
         gradients = torch.autograd.grad((losses * weights.to(dtype)).sum(), leaves)
         results.append([part.detach().double() for part in (losses, *gradients)])
@@ -225,13 +241,27 @@ def test_factors_give_what_float64_scores_give(name, bias, spread, scale):
 def test_options_with_factors(options):
     product = InnerProduct(queries=torch.randn(5, 4), vectors=torch.randn(14, 4), biases=None)
     expected = wm.info_nce(product.target_scores(), product.candidate_scores(), **options)
-    torch.testing.assert_close(wm.info_nce(product, product, **options), expected)
+    from_factors = find_from_factors(functools.partial(wm.info_nce, **options))
+    torch.testing.assert_close(from_factors(product, **UNCORRECTED), expected)
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing": 1.0}, {"temperature": 0.0}])
+def test_wrong_options_with_factors(options):
+    product = InnerProduct(queries=torch.randn(5, 4), vectors=torch.randn(14, 4), biases=None)
+    with pytest.raises(ValueError, match=next(iter(options))):
+        wm.info_nce.from_factors(product, **UNCORRECTED, **options)
+
+
+def test_sampled_softmax_from_factors_needs_counts():
+    product = InnerProduct(queries=torch.randn(5, 4), vectors=torch.randn(14, 4), biases=None)
+    with pytest.raises(ValueError, match="needs target_log_expected_count"):
+        wm.sampled_softmax.from_factors(product, **UNCORRECTED)
 
 
 def test_factors_backward_twice():
     queries = torch.randn(5, 4, requires_grad=True)
     product = InnerProduct(queries=queries, vectors=torch.randn(14, 4), biases=None)
-    total = wm.info_nce(product, product).sum()
+    total = wm.info_nce.from_factors(product, **UNCORRECTED).sum()
     (first,) = torch.autograd.grad(total, queries, retain_graph=True)
     (second,) = torch.autograd.grad(total, queries)
     assert torch.equal(first, second)

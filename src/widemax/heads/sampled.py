@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
-from widemax.candidates import Candidates, InnerProduct
+from widemax.candidates import Candidates
 from widemax.heads.base import ScorerHead
 from widemax.heads.batch import Batch, check_weights, finish_losses, read_batch
 from widemax.heads.masks import hits_by_class, hits_by_query
-from widemax.objectives import Objective, sampled_softmax, takes_inner_product
+from widemax.objectives import Objective, find_from_factors, sampled_softmax
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
 from widemax.validation import check_ids, check_tensor
@@ -102,32 +100,28 @@ class SampledHead(ScorerHead):
         return finish_losses(losses, batch, len(hidden), weights)
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
-        target_scores, candidate_scores = self._scores(batch, candidates.ids, excluded)
-        return self.objective(
-            cast("Tensor", target_scores),
-            cast("Tensor", candidate_scores),
-            target_log_expected_count=candidates.target_log_expected_count,
-            log_expected_count=candidates.log_expected_count,
-            hits=hits_by_class(candidates.ids, batch.targets),
-            target_mask=batch.target_mask,
-        )
-
-    def _scores(
-        self, batch: Batch, ids: Tensor, excluded: Tensor | None
-    ) -> tuple[Tensor | InnerProduct, Tensor | InnerProduct]:
-        """Return the scores of targets and candidates, as factors where the objective takes them.
-
-        Then no gradient of scores, [B, S], has to be formed.
-        """
-        plain = takes_inner_product(self.objective) and _is_plain(self.scorer)
-        if plain and excluded is None and ids.dim() == batch.targets.dim() == 1:
-            product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
-            return product, product
+        ids = candidates.ids
+        counts_and_hits = {
+            "target_log_expected_count": candidates.target_log_expected_count,
+            "log_expected_count": candidates.log_expected_count,
+            "hits": hits_by_class(ids, batch.targets),
+        }
+        shared = excluded is None and ids.dim() == batch.targets.dim() == 1
+        if shared and _is_plain(self.scorer):
+            from_factors = find_from_factors(self.objective)
+            if from_factors is not None:
+                product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
+                return from_factors(product, **counts_and_hits)
         target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
         scores = self.scorer(batch.hidden, ids)
         if excluded is not None:
             scores = scores.masked_fill(excluded, -torch.inf)
-        return target_scores.view(batch.targets.shape), scores
+        return self.objective(
+            target_scores.view(batch.targets.shape),
+            scores,
+            target_mask=batch.target_mask,
+            **counts_and_hits,
+        )
 
 
 def _is_plain(scorer: Scorer) -> bool:

@@ -1,8 +1,12 @@
 """Objectives: pure functions from scores to one loss per example."""
 
-from widemax.objectives.base import Objective
+from widemax.objectives.base import (
+    FactoredObjective,
+    FromFactors,
+    Objective,
+    find_from_factors,
+)
 from widemax.objectives.corrected_log_q import corrected_log_q
-from widemax.objectives.factored_softmax import takes_inner_product
 from widemax.objectives.importance import effective_sample_size, importance_sampling
 from widemax.objectives.logistic import (
     full_logistic,
@@ -14,9 +18,12 @@ from widemax.objectives.logistic import (
 from widemax.objectives.softmax import full_softmax, info_nce, sampled_softmax
 
 __all__ = [
+    "FactoredObjective",
+    "FromFactors",
     "Objective",
     "corrected_log_q",
     "effective_sample_size",
+    "find_from_factors",
     "full_logistic",
     "full_softmax",
     "gbce",
@@ -26,5 +33,4 @@ __all__ = [
     "negative_sampling",
     "sampled_logistic",
     "sampled_softmax",
-    "takes_inner_product",
 ]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from widemax.candidates import InnerProduct
 
 REMOVED = float("-inf")
 """The score of a candidate that does not compete: neutral in every loss of the table."""
@@ -54,6 +58,64 @@ class Objective(Protocol):
     ) -> Tensor:
         """Return one loss per row, [B]."""
         ...
+
+
+class FromFactors(Protocol):
+    """An objective whose scores come as the factors they are the products of."""
+
+    def __call__(
+        self,
+        product: InnerProduct,
+        *,
+        target_log_expected_count: Tensor | None,
+        log_expected_count: Tensor | None,
+        hits: Tensor | None,
+    ) -> Tensor:
+        """Return one loss per row, [B], as the objective does from the product's scores."""
+        ...
+
+
+@runtime_checkable
+class FactoredObjective(Objective, Protocol):
+    """An objective that can also start from factors, for one target a row and shared candidates.
+
+    It saves the gradient of the scores, [B, S]. Both ways take the same options.
+    """
+
+    from_factors: FromFactors
+
+
+_F = TypeVar("_F", bound=Callable[..., Tensor])
+
+
+def factored(from_factors: FromFactors) -> Callable[[_F], _F]:
+    """Return a decorator that makes an objective function a ``FactoredObjective``."""
+
+    def declare(objective: _F) -> _F:
+        vars(objective)["from_factors"] = from_factors
+        return objective
+
+    return declare
+
+
+def find_from_factors(objective: Objective) -> FromFactors | None:
+    """Return ``from_factors`` of an objective with the options bound to it; None: it has none.
+
+    Options are bound with ``functools.partial``, which hides the attributes of what it wraps: this
+    is the one place that looks through it.
+
+    >>> import widemax as wm
+    >>> product = InnerProduct(queries=torch.ones(1, 2), vectors=torch.ones(4, 2), biases=None)
+    >>> from_factors = find_from_factors(partial(wm.info_nce, temperature=0.5))
+    >>> loss = from_factors(product, target_log_expected_count=None, log_expected_count=None,
+    ...                     hits=None)
+    >>> round(loss.item(), 4)  # log 4
+    1.3863
+    """
+    if isinstance(objective, partial):
+        inner = None if objective.args else find_from_factors(objective.func)
+        return None if inner is None else partial(inner, **objective.keywords)
+    return objective.from_factors if isinstance(objective, FactoredObjective) else None
 
 
 class Positives(NamedTuple):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,22 +12,6 @@ from widemax.candidates import InnerProduct
 from widemax.kernels.objectives.log_sum import lead_losses, spread_gradients
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
 from widemax.objectives.log_sum import as_array, kernel_takes, run_kernel
-
-_F = TypeVar("_F", bound=Callable[..., Tensor])
-_FACTORED: set[Callable[..., Tensor]] = set()
-
-
-def factored(objective: _F) -> _F:
-    """Mark an objective that takes an ``InnerProduct`` in place of both kinds of scores."""
-    _FACTORED.add(objective)
-    return objective
-
-
-def takes_inner_product(objective: Callable[..., Tensor]) -> bool:
-    """Return whether the objective takes an ``InnerProduct`` in place of both kinds of scores."""
-    while isinstance(objective, partial):
-        objective = objective.func
-    return objective in _FACTORED
 
 
 def softmax_of_factors(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,19 +13,32 @@ from widemax.objectives.base import (
     Positives,
     check_log_count,
     correct_positives,
+    factored,
     largest,
     read_negatives,
     read_positives,
     zero_without_positive,
 )
-from widemax.objectives.factored_softmax import factored, softmax_of_factors
+from widemax.objectives.factored_softmax import softmax_of_factors
 from widemax.objectives.log_sum import centre, sum_candidates
+from widemax.validation import check_positive
 
 
-@factored
+def _full_softmax_from_factors(
+    product: InnerProduct,
+    *,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    return _loss_from_factors(product, hits=hits, label_smoothing=label_smoothing)
+
+
+@factored(_full_softmax_from_factors)
 def full_softmax(
-    target_scores: Tensor | InnerProduct,
-    candidate_scores: Tensor | InnerProduct,
+    target_scores: Tensor,
+    candidate_scores: Tensor,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None = None,
@@ -62,10 +73,28 @@ def full_softmax(
     )
 
 
-@factored
+def _sampled_softmax_from_factors(
+    product: InnerProduct,
+    *,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    _check_expected_counts(target_log_expected_count, log_expected_count)
+    return _loss_from_factors(
+        product,
+        target_log_expected_count=target_log_expected_count,
+        log_expected_count=log_expected_count,
+        hits=hits,
+        label_smoothing=label_smoothing,
+    )
+
+
+@factored(_sampled_softmax_from_factors)
 def sampled_softmax(
-    target_scores: Tensor | InnerProduct,
-    candidate_scores: Tensor | InnerProduct,
+    target_scores: Tensor,
+    candidate_scores: Tensor,
     *,
     target_log_expected_count: Tensor | None,
     log_expected_count: Tensor | None,
@@ -98,9 +127,7 @@ def sampled_softmax(
     >>> round(loss.item(), 4)  # log(1 + exp(-0.5))
     0.4741
     """
-    if target_log_expected_count is None or log_expected_count is None:
-        raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    _warn_of_repeats(target_log_expected_count)
+    _check_expected_counts(target_log_expected_count, log_expected_count)
     return _softmax_loss(
         target_scores,
         candidate_scores,
@@ -112,10 +139,24 @@ def sampled_softmax(
     )
 
 
-@factored
+def _info_nce_from_factors(
+    product: InnerProduct,
+    *,
+    target_log_expected_count: Tensor | None,
+    log_expected_count: Tensor | None,
+    hits: Tensor | None,
+    temperature: float = 1.0,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    return _loss_from_factors(
+        product, hits=hits, temperature=temperature, label_smoothing=label_smoothing
+    )
+
+
+@factored(_info_nce_from_factors)
 def info_nce(
-    target_scores: Tensor | InnerProduct,
-    candidate_scores: Tensor | InnerProduct,
+    target_scores: Tensor,
+    candidate_scores: Tensor,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None = None,
@@ -143,8 +184,6 @@ def info_nce(
     >>> round(loss.item(), 4)
     0.0028
     """
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}")
     return _softmax_loss(
         target_scores,
         candidate_scores,
@@ -155,8 +194,12 @@ def info_nce(
     )
 
 
-def _warn_of_repeats(target_log_expected_count: Tensor) -> None:
-    """Say once that a target was to be drawn several times: only one copy of it competes."""
+def _check_expected_counts(
+    target_log_expected_count: Tensor | None, log_expected_count: Tensor | None
+) -> None:
+    """Refuse missing counts; warn of a target expected several times: only one copy competes."""
+    if target_log_expected_count is None or log_expected_count is None:
+        raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
     if torch.compiler.is_compiling() or not bool((target_log_expected_count > 1e-3).any()):
         return
     most = float(target_log_expected_count.max().exp())
@@ -168,36 +211,53 @@ def _warn_of_repeats(target_log_expected_count: Tensor) -> None:
     )
 
 
-def _softmax_loss(
-    target_scores: Tensor | InnerProduct,
-    candidate_scores: Tensor | InnerProduct,
+def _loss_from_factors(
+    product: InnerProduct,
     *,
     target_log_expected_count: Tensor | None = None,
     log_expected_count: Tensor | None = None,
     hits: Tensor | None,
-    target_mask: Tensor | None,
+    temperature: float = 1.0,
+    label_smoothing: float,
+) -> Tensor:
+    """Return ``_softmax_loss`` in one step where the factors suffice, else by their scores."""
+    check_positive("temperature", temperature)
+    if not label_smoothing:
+        losses = softmax_of_factors(
+            product,
+            target_log_count=target_log_expected_count,
+            log_count=log_expected_count,
+            hits=hits,
+            temperature=temperature,
+        )
+        if losses is not None:
+            return losses
+    return _softmax_loss(
+        product.target_scores(),
+        product.candidate_scores(),
+        target_log_expected_count=target_log_expected_count,
+        log_expected_count=log_expected_count,
+        hits=hits,
+        temperature=temperature,
+        label_smoothing=label_smoothing,
+    )
+
+
+def _softmax_loss(
+    target_scores: Tensor,
+    candidate_scores: Tensor,
+    *,
+    target_log_expected_count: Tensor | None = None,
+    log_expected_count: Tensor | None = None,
+    hits: Tensor | None,
+    target_mask: Tensor | None = None,
     temperature: float = 1.0,
     label_smoothing: float,
 ) -> Tensor:
     """Return −Σ share·G(t) + LSE over positives ∪ negatives of G = F/τ − log Q, [B]."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing!r}")
-    if isinstance(target_scores, InnerProduct) or isinstance(candidate_scores, InnerProduct):
-        if target_scores is not candidate_scores or target_mask is not None:
-            raise ValueError("factors must stand for target_scores and candidate_scores alike")
-        product = cast("InnerProduct", candidate_scores)
-        losses = None
-        if not label_smoothing:
-            losses = softmax_of_factors(
-                product,
-                target_log_count=target_log_expected_count,
-                log_count=log_expected_count,
-                hits=hits,
-                temperature=temperature,
-            )
-        if losses is not None:
-            return losses
-        target_scores, candidate_scores = product.target_scores(), product.candidate_scores()
+    check_positive("temperature", temperature)
     positives = read_positives(target_scores, target_mask)
     candidates = sum_candidates(
         candidate_scores,
