@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from tests.fuzzing import FUZZ
-from widemax.data import corpus_cache, text
+from widemax.data.reading import corpus_cache, text
 from widemax.data.reading.text import read_corpus
 
 TEXT = "rum and tea\n\nand then more tea and rum\nérable\n"

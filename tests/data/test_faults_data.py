@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
-from widemax.data import text as text_module
+from widemax.data.reading import text as text_module
 from widemax.data.reading.inputs import decoded
 from widemax.data.reading.interactions import read_interactions
 from widemax.data.reading.source import KINDS, read_source, recognise

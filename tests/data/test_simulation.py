@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from widemax.data import simulation
+from widemax.data.simulation import world as simulation
 from widemax.data.simulation.world import SimulatedWorld
 
 

@@ -6,7 +6,9 @@ import torch
 
 from tests.heads import head_cases_structured as cases
 from widemax.contracts.head import check_head
-from widemax.heads import FullHead, sparse, sparse_loss
+from widemax.heads import FullHead
+from widemax.heads.sparse import heads as sparse
+from widemax.heads.sparse import loss as sparse_loss
 from widemax.heads.sparse.heads import Entmax15Head, SparsemaxHead, TopKSoftmaxHead
 from widemax.scoring import TableScorer
 
