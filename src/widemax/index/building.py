@@ -16,7 +16,9 @@ from widemax.validation import check_positive
 FEWEST_FOR_APPROXIMATE = 50_000
 """Below so many classes an exact search is quick enough, and always right."""
 
-KINDS: dict[str, type[Index]] = {each.kind: each for each in (ExactIndex, HNSWIndex, IVFIndex)}
+INDEX_CLASSES: dict[str, type[Index]] = {
+    each.kind: each for each in (ExactIndex, HNSWIndex, IVFIndex)
+}
 
 Kind = Literal["auto", "exact", "hnsw", "ivf"]
 
@@ -46,8 +48,8 @@ def build_index(
     >>> index.kind, report.recall
     ('exact', 1.0)
     """
-    if kind not in ("auto", *KINDS):
-        raise ValueError(f"kind must be one of auto, {', '.join(KINDS)}, got {kind!r}")
+    if kind not in ("auto", *INDEX_CLASSES):
+        raise ValueError(f"kind must be one of auto, {', '.join(INDEX_CLASSES)}, got {kind!r}")
     if check_positive("recall", recall) > 1:
         raise ValueError(f"recall must be at most 1, got {recall}")
     if kind == "auto":
@@ -57,7 +59,7 @@ def build_index(
     exact = ExactIndex(head)
     # Before the index is built, which may take minutes: the queries may be wrong.
     answer = ExactAnswer(exact, queries, min(10, exact.num_classes))
-    index = exact if kind == "exact" else KINDS[kind](head, **options)
+    index = exact if kind == "exact" else INDEX_CLASSES[kind](head, **options)
     report = answer.compare(index)
     while isinstance(index, FaissIndex) and report.recall < recall:
         if index.breadth >= index.largest_breadth:

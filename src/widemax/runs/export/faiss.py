@@ -23,7 +23,7 @@ ABOUT_FILE = "index.json"
 FORMAT_VERSION = 2
 
 
-class FaissIndex(NamedTuple):
+class ExportedIndex(NamedTuple):
     """An index that was read, and what its rows and scores mean."""
 
     index: Any
@@ -108,7 +108,7 @@ def _file_digest(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def read_faiss_index(folder: str | Path) -> FaissIndex:
+def read_faiss_index(folder: str | Path) -> ExportedIndex:
     """Read what ``write_faiss_index`` wrote, and refuse files that do not belong together.
 
     Formula: the sha256 of both files are those that ``index.json`` names.
@@ -141,7 +141,7 @@ def read_faiss_index(folder: str | Path) -> FaissIndex:
     shape = (about["size"], about["dimension"])
     if not isinstance(index, faiss.IndexFlatIP) or (index.ntotal, index.d) != shape:
         raise _mismatch(path)
-    return FaissIndex(index, vocabulary, about["similarity"])
+    return ExportedIndex(index, vocabulary, about["similarity"])
 
 
 def _read_about(path: Path) -> Mapping[str, Any]:
