@@ -13,7 +13,7 @@ from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.data.phrases import count_pairs, join_pairs
 from widemax.validation import check_ids, check_not_negative, check_positive, check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, show
+from widemax.vocabulary.keys import Key, quoted
 
 MAX_PASSES = 16
 """Most passes: each can double the words of a phrase."""
@@ -71,7 +71,7 @@ def join_phrases(
         raise ValueError("sequences must hold at least one word, got none")
     missing = [key for key in apart if key not in vocabulary]
     if isinstance(apart, str) or missing:
-        raise ValueError(f"apart must list keys of the vocabulary, got {show(str(apart))}")
+        raise ValueError(f"apart must list keys of the vocabulary, got {quoted(str(apart))}")
     check_ids("sequences", sequences.values, len(vocabulary))
     values, lengths = sequences.values.numpy(), sequences.lengths.numpy()
     keys = vocabulary.keys

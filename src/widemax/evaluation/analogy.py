@@ -13,7 +13,7 @@ from torch import Tensor
 from widemax.evaluation.word_rows import WordRows, numbered_lines, unit_rows
 from widemax.validation import ABSENT
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 AnalogyMethod: TypeAlias = Literal["add", "multiply"]
 _Score: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -172,12 +172,12 @@ def read_questions(path: Path) -> tuple[list[str], list[_Question]]:
             names.append(line.lstrip(":").strip())
         elif not names:
             raise ValueError(
-                f"{path}, line {number:,}: a section (': name') must come first, got {show(line)}"
+                f"{path}, line {number:,}: a section (': name') must come first, got {quoted(line)}"
             )
         elif len(words) != 4:
             raise ValueError(
                 f"{path}, line {number:,}: a question must have 4 words, got {len(words)}: "
-                f"{show(line)}"
+                f"{quoted(line)}"
             )
         else:
             questions.append(_Question(len(names) - 1, words))

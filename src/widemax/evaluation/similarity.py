@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from widemax.evaluation.word_rows import WordRows, numbered_lines, unit_rows
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 ScoredPair: TypeAlias = tuple[str, str, float]
 
@@ -112,7 +112,7 @@ def read_pairs(path: Path) -> list[ScoredPair]:
         if len(fields) != 3 or not all(fields) or not (is_header or _is_finite(score)):
             raise ValueError(
                 f"{path}, line {number:,}: must hold two words and a finite number between tabs, "
-                f"got {show(line)}"
+                f"got {quoted(line)}"
             )
         header_may_come = False
         if score is not None:

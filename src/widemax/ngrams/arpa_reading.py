@@ -19,7 +19,7 @@ from widemax.ngrams.stored import check_trie
 from widemax.ngrams.trie import ROOT, ROOT_KEY, Trie
 from widemax.validation import ABSENT, MAX_TABLE_CLASSES
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import first_row, show
+from widemax.vocabulary.keys import first_row, quoted
 
 _MOST_LOG_BACKOFF = 99.0
 _BLOCK = 2**17
@@ -106,7 +106,7 @@ def _is_utf8(line: bytes) -> bool:
 def _expect(lines: _Lines, wanted: str) -> None:
     text = lines.next_text()
     if text != wanted:
-        raise lines.fault(lines.number, f"must be {wanted}, got {show(text)}")
+        raise lines.fault(lines.number, f"must be {wanted}, got {quoted(text)}")
 
 
 def _read_counts(lines: _Lines) -> list[int]:
@@ -117,7 +117,7 @@ def _read_counts(lines: _Lines) -> list[int]:
         match = _COUNT.fullmatch(text)
         if match is None or int(match[1]) != len(counts) + 1 or len(counts) == MAX_ORDER:
             wanted = f"'ngram {len(counts) + 1}=' and a count, up to length {MAX_ORDER}"
-            raise lines.fault(lines.number, f"must be {wanted}, or \\1-grams:, got {show(text)}")
+            raise lines.fault(lines.number, f"must be {wanted}, or \\1-grams:, got {quoted(text)}")
         counts.append(int(match[2]))
     if not counts or not 1 <= counts[0] <= MAX_TABLE_CLASSES:
         most = f"between 1 and {MAX_TABLE_CLASSES:,}"
@@ -133,13 +133,13 @@ def _read_unigrams(lines: _Lines, counts: list[int], begin: str) -> tuple[pl.Ser
     words = pl.concat([block.words for block in blocks])
     if not words.is_first_distinct().all():
         row = first_row(~words.is_first_distinct())
-        problem = f"the word {show(words[row])} stands there twice"
+        problem = f"the word {quoted(words[row])} stands there twice"
         raise lines.fault(blocks[0].first_line + row, problem)
     log_probs = torch.cat([block.log_probs for block in blocks])
     log_backoffs = torch.cat([block.log_backoffs for block in blocks])
     kept = (words != begin).arg_true().to_torch().long()
     if not len(kept):
-        raise lines.fault(blocks[0].first_line, f"there must be a word beside {show(begin)}")
+        raise lines.fault(blocks[0].first_line, f"there must be a word beside {quoted(begin)}")
     marker = log_backoffs[words.index_of(begin)] if len(kept) < len(words) else torch.tensor(0.0)
     return words.gather(kept.numpy()).append(pl.Series([begin])), _Part(
         torch.cat([torch.tensor([ROOT_KEY]), torch.arange(len(kept) + 1)]),
@@ -177,7 +177,7 @@ def _keys(lines: _Lines, trie: Trie, block: _Block, words: pl.Series, length: in
     unlisted = (ids == ABSENT).nonzero()
     if len(unlisted):
         place = int(unlisted[0])
-        problem = f"the word {show(block.words[place])} is not among the 1-grams"
+        problem = f"the word {quoted(block.words[place])} is not among the 1-grams"
         raise lines.fault(block.first_line + place // length, problem)
     ids = ids.view(-1, length)
     places = torch.full((len(ids),), ROOT)
@@ -185,7 +185,7 @@ def _keys(lines: _Lines, trie: Trie, block: _Block, words: pl.Series, length: in
         places = trie.child(places, column)
     for wrong, problem in (
         (places == ABSENT, f"its first {length - 1} words are not listed among the shorter ones"),
-        (ids[:, -1] == trie.num_classes, f"{show(words[-1])} must not be predicted"),
+        (ids[:, -1] == trie.num_classes, f"{quoted(words[-1])} must not be predicted"),
     ):
         if bool(wrong.any()):
             raise lines.fault(block.first_line + int(wrong.nonzero()[0]), problem)
@@ -220,7 +220,7 @@ def _parsed(
         broken = ~sound.fill_null(False)
         if broken.any():
             row = first_row(broken)
-            raise lines.fault(first_line + row, f"must hold {wanted}, got {show(text[row])}")
+            raise lines.fault(first_line + row, f"must hold {wanted}, got {quoted(text[row])}")
     words = fields.list.slice(1, length).explode()
     return _Block(_natural(log_probs), _natural(log_backoffs), words, first_line)
 

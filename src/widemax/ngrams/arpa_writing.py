@@ -19,7 +19,7 @@ from torch import Tensor
 from widemax.ngrams.trie import Trie
 from widemax.storage.files import atomic_write
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, first_row, show
+from widemax.vocabulary.keys import Key, first_row, quoted
 
 LOG_ZERO = -99.0
 """What the format writes for log10 0."""
@@ -88,16 +88,16 @@ def _words(
     for name, key in renamed.items():
         if key is not None:
             if key not in vocabulary:
-                raise ValueError(f"the key of {name} must be in the vocabulary, got {show(key)}")
+                raise ValueError(f"the key of {name} must be in the vocabulary, got {quoted(key)}")
             keys[vocabulary.id_of(key)] = name
     words = pl.Series([*keys, begin], dtype=pl.String)
     unwritable = words.str.contains(_UNWRITABLE)
     if unwritable.any():
         raise ValueError(
             "a word must not be empty nor contain white space in an ARPA file, got "
-            f"{show(words[first_row(unwritable)])}"
+            f"{quoted(words[first_row(unwritable)])}"
         )
     if words.n_unique() < len(words):
         twice = words[first_row(~words.is_first_distinct())]
-        raise ValueError(f"two ids would both be written as {show(twice)}")
+        raise ValueError(f"two ids would both be written as {quoted(twice)}")
     return words

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from widemax.validation import check_tensor
-from widemax.vocabulary.keys import Keys, as_keys, first_row, nearest_spellings, show
+from widemax.vocabulary.keys import Keys, as_keys, first_row, nearest_spellings, quoted
 
 
 class KeyedVectors:
@@ -47,13 +47,13 @@ class KeyedVectors:
             )
         if self._keys.n_unique() < len(self._keys):
             row = first_row(~self._keys.is_first_distinct())
-            raise ValueError(f"keys[{row}] is {show(self._keys[row])}, which stands there twice")
+            raise ValueError(f"keys[{row}] is {quoted(self._keys[row])}, which stands there twice")
         broken = ~finite_rows(self._vectors)
         if broken.any():
             row = int(broken.nonzero()[0])
             raise ValueError(
                 f"vectors must be finite in float32, got NaN or inf in row {row} "
-                f"(key {show(self._keys[row])})"
+                f"(key {quoted(self._keys[row])})"
             )
 
     @property
@@ -76,8 +76,8 @@ class KeyedVectors:
         row = self._row_by_key.get(key)
         if row is None:
             nearest = nearest_spellings(key, self._keys) if isinstance(key, str) else []
-            hint = f"; nearest: {', '.join(map(show, nearest))}" if nearest else ""
-            raise ValueError(f"key is {show(key)}, which is not among the {len(self):,} keys{hint}")
+            hint = f"; nearest: {', '.join(map(quoted, nearest))}" if nearest else ""
+            raise ValueError(f"key is {quoted(key)}, which is not among the {len(self):,} keys{hint}")
         return self._vectors[row]
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class KeyedVectors:
     __hash__ = None  # type: ignore[assignment]  # a hash would have to read every number
 
     def __repr__(self) -> str:
-        first = ", ".join(show(key) for key in self._keys.head(3))
+        first = ", ".join(quoted(key) for key in self._keys.head(3))
         more = ", …" if len(self) > 3 else ""
         return f"KeyedVectors({len(self):,} keys, dimension {self.dimension:,}: {first}{more})"
 

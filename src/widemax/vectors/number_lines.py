@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from widemax.vectors.rows import BLOCK_BYTES, RowGatherer
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class LineFormat:
         values = pl.Series(numbers, dtype=pl.String).cast(pl.Float32, strict=False)
         for field, value in zip(numbers, values, strict=True):
             if value is None or not np.isfinite(value):
-                return f"must hold numbers that are finite in float32, got {show(field)}"
+                return f"must hold numbers that are finite in float32, got {quoted(field)}"
         wanted = f"{'a key and ' if self.keyed else ''}{self.dimension:,} numbers"
         return f"must hold {wanted}, got {len(numbers):,} numbers"
 

@@ -8,7 +8,7 @@ from widemax.vectors.key_lines import atomic_pair, read_keys, write_keys
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.number_lines import LineFormat, gather_lines, write_lines
 from widemax.vectors.rows import RowGatherer, as_array, check_shape, check_writable, opened
-from widemax.vocabulary.keys import first_row, show
+from widemax.vocabulary.keys import first_row, quoted
 
 VECTORS_FILE = "vectors.tsv"
 METADATA_FILE = "metadata.tsv"
@@ -44,7 +44,7 @@ def read_projector_vectors(folder: str | Path) -> KeyedVectors:
     if several.any():
         row = first_row(several)
         raise ValueError(
-            f"{labels}, line {row + 1:,}: must have one column, the key, got {show(keys[row])}"
+            f"{labels}, line {row + 1:,}: must have one column, the key, got {quoted(keys[row])}"
         )
     path = Path(folder) / VECTORS_FILE
     with opened(path) as file:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from widemax.vectors.keyed import KeyedVectors
-from widemax.vocabulary.keys import first_row, show
+from widemax.vocabulary.keys import first_row, quoted
 
 BadRows: TypeAlias = Literal["error", "skip"]
 
@@ -49,7 +49,7 @@ def read_header(path: str | Path, file: BinaryIO) -> tuple[int, int]:
     if match is None:
         start = line.rstrip(b"\r\n").decode("utf-8", "replace")
         raise ValueError(
-            f"{path}, line 1: must hold the number of rows and their dimension, got {show(start)}; "
+            f"{path}, line 1: must hold the number of rows and their dimension, got {quoted(start)}; "
             "where it is missing (GloVe files have none), put it in front"
         )
     return int(match[1]), int(match[2])
@@ -126,7 +126,7 @@ class RowGatherer:
         if keys.n_unique() < len(keys):
             first = keys.is_first_distinct()
             for row in (~first).arg_true():
-                self.refuse(int(places[row]), f"key {show(keys[row])} stands there twice")
+                self.refuse(int(places[row]), f"key {quoted(keys[row])} stands there twice")
             keys, vectors = keys.filter(first), vectors[first.to_numpy()]
         if keys.is_empty():
             raise ValueError(f"no row is sound; the first: {self._first_refusal}")
@@ -144,7 +144,7 @@ def check_writable(keys: pl.Series, forbidden: str, rule: str) -> None:
     broken = keys.str.contains(forbidden)
     if broken.any():
         row = first_row(broken)
-        raise ValueError(f"keys[{row}] {rule}, got {show(keys[row])}")
+        raise ValueError(f"keys[{row}] {rule}, got {quoted(keys[row])}")
 
 
 def as_array(vectors: KeyedVectors) -> NDArray[Any]:

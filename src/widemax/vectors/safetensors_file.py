@@ -13,7 +13,7 @@ import torch
 from widemax.storage.files import atomic_write
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import as_array, bytes_left, opened
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 FORMAT_VERSION = 1
 
@@ -70,9 +70,9 @@ def _read_shapes(file: BinaryIO) -> tuple[int, int, int]:
     try:
         (rows, dimension), (key_bytes,) = (header[name]["shape"] for name in ("vectors", "keys"))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"it must hold vectors and keys, got {show(str(header))}") from error
+        raise ValueError(f"it must hold vectors and keys, got {quoted(str(header))}") from error
     if any(type(number) is not int or number < 1 for number in (rows, dimension, key_bytes)):
-        raise ValueError(f"its shapes must be whole numbers above 0, got {show(str(header))}")
+        raise ValueError(f"its shapes must be whole numbers above 0, got {quoted(str(header))}")
     expected = _header(rows, dimension, key_bytes)
     if stored != expected:
         raise ValueError(f"its header must be {expected!r}, got {stored!r}")
@@ -100,14 +100,14 @@ def _parsed(stored: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict):
-        raise ValueError(f"its header must be a JSON object, got {show(str(header))}")
+        raise ValueError(f"its header must be a JSON object, got {quoted(str(header))}")
     return header
 
 
 def _check_version(metadata: object) -> None:
     version = metadata.get(_VERSION_FIELD) if isinstance(metadata, dict) else None
     if not isinstance(version, str) or not version.isdecimal():
-        raise ValueError(f"field {_VERSION_FIELD} must be a whole number, got {show(version)}")
+        raise ValueError(f"field {_VERSION_FIELD} must be a whole number, got {quoted(version)}")
     if int(version) > FORMAT_VERSION:
         raise ValueError(
             f"its format is version {version} and this widemax reads up to {FORMAT_VERSION}; "

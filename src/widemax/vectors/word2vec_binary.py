@@ -23,7 +23,7 @@ from widemax.vectors.rows import (
     read_header,
 )
 from widemax.vectors.word2vec_text import UNWRITABLE, WRITABLE_RULE
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 _NUMBER_BYTES = 4
 
@@ -123,8 +123,8 @@ def _problem(raw: bytes, key: str, *, finite: bool) -> str:
     if not raw:
         return "the key is empty"
     if key.encode() != raw:
-        return f"key {show(key)} is not UTF-8"
-    return "" if finite else f"key {show(key)} has a number that is not finite"
+        return f"key {quoted(key)} is not UTF-8"
+    return "" if finite else f"key {quoted(key)} has a number that is not finite"
 
 
 def write_word2vec_binary(path: str | Path, vectors: KeyedVectors) -> None:

@@ -79,7 +79,7 @@ def first_problem(table: pl.DataFrame) -> tuple[int, str] | None:
         return row, f"count must be at least 0, got {count[row]}"
     if key.n_unique() < len(key):
         row = first_row(~key.is_first_distinct())
-        return row, f"key {show(key[row])} stands there twice"
+        return row, f"key {quoted(key[row])} stands there twice"
     running = count.cast(pl.Float64).cum_sum()
     if running[-1] > MAX_TOTAL:
         return first_row(running > MAX_TOTAL), f"the counts add up to more than {MAX_TOTAL:,}"
@@ -101,7 +101,7 @@ def read_count_lines(path: Path, separator: str) -> pl.DataFrame:
         row = first_row(broken)
         raise ValueError(
             f"{path}, line {row + 1:,}: the last of two or more columns must be a whole number "
-            f"of at least 0, got {show(lines[row])} (separator {separator!r})"
+            f"of at least 0, got {quoted(lines[row])} (separator {separator!r})"
         )
     table = pl.DataFrame({"key": columns.list.first(), "count": count})
     problem = first_problem(table)
@@ -129,7 +129,7 @@ def kind(dtype: pl.DataType) -> str:
     return "strings" if dtype == pl.String else "whole numbers"
 
 
-def show(key: object) -> str:
+def quoted(key: object) -> str:
     """Return a key as it stands in a message: quoted, escaped and of bounded length."""
     if isinstance(key, str) and len(key) > _LONGEST_KEY_SHOWN:
         return repr(key[:_LONGEST_KEY_SHOWN]) + "…"

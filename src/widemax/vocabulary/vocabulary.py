@@ -26,8 +26,8 @@ from widemax.vocabulary.keys import (
     first_row,
     kind,
     nearest_spellings,
+    quoted,
     read_count_lines,
-    show,
 )
 
 FORMAT_VERSION = 1
@@ -73,7 +73,7 @@ class Vocabulary:
         if problem is not None:
             raise ValueError("row {}: {}".format(*problem))
         if self.unknown is not None and self._unknown_id is None:
-            raise ValueError(f"unknown must be one of the keys, got {show(self.unknown)}")
+            raise ValueError(f"unknown must be one of the keys, got {quoted(self.unknown)}")
 
     @classmethod
     def count(
@@ -159,8 +159,8 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]  # a hash would have to read every key
 
     def __repr__(self) -> str:
-        first = ", ".join(f"{show(key)} {count}" for key, count in self.table.head(3).iter_rows())
-        unknown = "" if self.unknown is None else f", unknown {show(self.unknown)}"
+        first = ", ".join(f"{quoted(key)} {count}" for key, count in self.table.head(3).iter_rows())
+        unknown = "" if self.unknown is None else f", unknown {quoted(self.unknown)}"
         more = ", …" if len(self) > 3 else ""
         return f"Vocabulary({len(self):,} keys, total {self.total:,}{unknown}: {first}{more})"
 
@@ -234,8 +234,8 @@ class Vocabulary:
         """
         if self.unknown is not None and other.unknown not in (None, self.unknown):
             raise ValueError(
-                f"other must have the same unknown key {show(self.unknown)} or none, "
-                f"got {show(other.unknown)}"
+                f"other must have the same unknown key {quoted(self.unknown)} or none, "
+                f"got {quoted(other.unknown)}"
             )
         key = pl.concat([self.keys, self._like_own_keys(other.keys, name="other")])
         count = pl.concat([self.table["count"], other.table["count"]])
@@ -319,9 +319,9 @@ class Vocabulary:
 
     def _not_found(self, key: object) -> str:
         """Return a message about a missing key, with the nearest spellings among the frequent."""
-        message = f"is {show(key)}, which is not among the {len(self):,} keys"
+        message = f"is {quoted(key)}, which is not among the {len(self):,} keys"
         nearest = nearest_spellings(key, self.keys) if isinstance(key, str) else []
-        return f"{message}; nearest: {', '.join(map(show, nearest))}" if nearest else message
+        return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
 
 
 def _counted(keys: pl.Series) -> pl.DataFrame:
@@ -378,5 +378,5 @@ def _stored_unknown(fields: Mapping[str, str]) -> Key | None:
     except (ValueError, RecursionError):
         unknown = ...
     if unknown is not None and not isinstance(unknown, str | int):
-        raise ValueError(f"field {_UNKNOWN_FIELD} must be a key or null, got {show(text)}")
+        raise ValueError(f"field {_UNKNOWN_FIELD} must be a key or null, got {quoted(text)}")
     return unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from widemax.vocabulary.keys import first_row, show
+from widemax.vocabulary.keys import first_row, quoted
 
 MISSING_MARKS = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None", "\\N")
 """Texts that stand for a missing value, beside null and NaN."""
@@ -49,7 +49,7 @@ def as_texts(column: pl.Series) -> pl.Series:
     """
     _check_readable(column)
     if is_list(column):
-        raise ValueError(f"column {show(column.name)} holds lists: its kind must be 'tokens'")
+        raise ValueError(f"column {quoted(column.name)} holds lists: its kind must be 'tokens'")
     if column.dtype.is_decimal():
         column = column.cast(pl.Float64)
     if column.dtype.is_float():
@@ -79,7 +79,7 @@ def as_numbers(column: pl.Series) -> pl.Series:
     """
     _check_readable(column)
     if is_list(column):
-        raise ValueError(f"column {show(column.name)} holds lists: its kind must be 'tokens'")
+        raise ValueError(f"column {quoted(column.name)} holds lists: its kind must be 'tokens'")
     if column.dtype in _TEXTS:
         numbers = _parsed(as_texts(column))
     elif column.dtype in _DATES:
@@ -89,7 +89,7 @@ def as_numbers(column: pl.Series) -> pl.Series:
     infinite = numbers.is_infinite().fill_null(False)
     if infinite.any():
         raise ValueError(
-            f"column {show(column.name)}, row {first_row(infinite):,}: a number must be finite, "
+            f"column {quoted(column.name)}, row {first_row(infinite):,}: a number must be finite, "
             f"got {numbers[first_row(infinite)]}"
         )
     return numbers
@@ -151,8 +151,8 @@ def _parsed(texts: pl.Series) -> pl.Series:
         return _days(texts)
     row = first_row(unread)
     raise ValueError(
-        f"column {show(texts.name)}, row {row:,}: a number or a date is wanted, "
-        f"got {show(texts[row])}"
+        f"column {quoted(texts.name)}, row {row:,}: a number or a date is wanted, "
+        f"got {quoted(texts[row])}"
     )
 
 
@@ -166,6 +166,6 @@ def _days(column: pl.Series) -> pl.Series:
 def _check_readable(column: pl.Series) -> None:
     if not is_readable(column):
         raise ValueError(
-            f"column {show(column.name)} must hold texts, numbers, dates or lists of these, "
+            f"column {quoted(column.name)} must hold texts, numbers, dates or lists of these, "
             f"got {column.dtype}"
         )

@@ -12,31 +12,31 @@ from widemax.data.features.fields import FittedField
 from widemax.data.reading.columns import as_ids
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import first_row, show
+from widemax.vocabulary.keys import first_row, quoted
 
 
 def rows_of(frame: pl.DataFrame, keys: pl.Series, key_column: str) -> pl.Series:
     """Return the row of each key in a frame, null where there is none."""
     if key_column not in frame.columns:
         raise ValueError(
-            f"key_column must name a column, got {show(key_column)}: there are "
-            f"{', '.join(show(name) for name in frame.columns[:20])}"
+            f"key_column must name a column, got {quoted(key_column)}: there are "
+            f"{', '.join(quoted(name) for name in frame.columns[:20])}"
         )
 
     def fault(row: int, message: str) -> ValueError:
-        return ValueError(f"key_column {show(key_column)}, row {row:,}: {message}")
+        return ValueError(f"key_column {quoted(key_column)}, row {row:,}: {message}")
 
     given = as_ids(frame[key_column], fault, from_text=False).cast(pl.String)
     twice = ~given.is_first_distinct()
     if twice.any():
-        raise fault(first_row(twice), f"key {show(given[first_row(twice)])} stands there twice")
+        raise fault(first_row(twice), f"key {quoted(given[first_row(twice)])} stands there twice")
     rows = pl.int_range(len(given), eager=True, dtype=pl.Int64)
     sought = keys.cast(pl.String)
     found = sought.replace_strict(given, rows, default=None, return_dtype=pl.Int64)
     if not found.is_not_null().any():
         raise ValueError(
-            f"key_column {show(key_column)} holds none of the {len(keys):,} keys"
-            + (f", such as {show(keys[0])}" if len(keys) else "")
+            f"key_column {quoted(key_column)} holds none of the {len(keys):,} keys"
+            + (f", such as {quoted(keys[0])}" if len(keys) else "")
         )
     return found
 
@@ -60,7 +60,7 @@ def encode_numbers(each: FittedField, column: pl.Series) -> Tensor:
     if lost.any():
         row = int(lost.argmax())
         raise ValueError(
-            f"field {show(each.field.name)}, row {row:,}: {numbers[row]:g} is too far from the "
+            f"field {quoted(each.field.name)}, row {row:,}: {numbers[row]:g} is too far from the "
             f"mean {each.mean:g} (deviation {each.deviation:g})"
         )
     return torch.from_numpy(scaled)

@@ -12,7 +12,7 @@ import polars as pl
 from widemax.data.features.cells import BLANK, as_numbers, as_texts, as_tokens
 from widemax.validation import check_positive
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 FeatureKind: TypeAlias = Literal["categorical", "numeric", "tokens"]
 
@@ -50,8 +50,8 @@ class FeatureField:
         _check_text("separator", self.separator)
         if self.kind not in KINDS:
             raise ValueError(
-                f"kind of field {show(self.name)} must be one of {', '.join(KINDS)}, "
-                f"got {show(self.kind)}"
+                f"kind of field {quoted(self.name)} must be one of {', '.join(KINDS)}, "
+                f"got {quoted(self.kind)}"
             )
 
 
@@ -82,7 +82,7 @@ class FittedField:
     deviation: float = 1.0
 
     def __post_init__(self) -> None:
-        name = show(self.field.name)
+        name = quoted(self.field.name)
         if (self.values is None) != (self.field.kind == "numeric"):
             raise ValueError(f"values of field {name} must be given unless it is numeric")
         if self.values is not None and self.values.keys.dtype != pl.String:
@@ -97,11 +97,11 @@ class FittedField:
         if field.kind != "numeric":
             found = _names(field, column)
             if found.is_empty():
-                raise ValueError(f"field {show(field.name)} has no value in any row")
+                raise ValueError(f"field {quoted(field.name)} has no value in any row")
             return cls(field, Vocabulary.count(found, min_count=min_count))
         numbers = as_numbers(column).drop_nulls()
         if numbers.is_empty():
-            raise ValueError(f"field {show(field.name)} has no value in any row")
+            raise ValueError(f"field {quoted(field.name)} has no value in any row")
         values = numbers.to_numpy()
         # At most 1 before they are summed and squared, so that no finite numbers overflow.
         largest = float(abs(values).max()) or 1.0
@@ -134,9 +134,9 @@ class FittedField:
         """Return what was found, in a few words."""
         if self.values is None:
             return f"mean {self.mean:.4g}, deviation {self.deviation:.4g}"
-        first = ", ".join(show(key) for key in self.values.keys.head(3))
+        first = ", ".join(quoted(key) for key in self.values.keys.head(3))
         more = ", …" if len(self.values) > 3 else ""
-        cut = "" if self.field.separator == BLANK else f", cut at {show(self.field.separator)}"
+        cut = "" if self.field.separator == BLANK else f", cut at {quoted(self.field.separator)}"
         return f"{len(self.values):,} values ({first}{more}){cut}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,8 +159,8 @@ class FittedField:
         wanted = ["name", "kind", *wanted]
         if set(given) != set(wanted):
             raise ValueError(
-                f"field {show(given.get('name'))} must have the entries {', '.join(wanted)}, "
-                f"got {', '.join(map(show, given))}"
+                f"field {quoted(given.get('name'))} must have the entries {', '.join(wanted)}, "
+                f"got {', '.join(map(quoted, given))}"
             )
         if numeric:
             field = FeatureField(given["name"], given["kind"])
@@ -177,7 +177,7 @@ def _names(field: FeatureField, column: pl.Series) -> pl.Series:
 
 
 def _stored_values(given: Mapping[str, Any]) -> Vocabulary:
-    name, values, counts = show(given["name"]), given["values"], given["counts"]
+    name, values, counts = quoted(given["name"]), given["values"], given["counts"]
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"values of field {name} must be a list of texts")
     if not isinstance(counts, list) or not all(type(count) is int for count in counts):
@@ -198,7 +198,7 @@ def _number(given: Mapping[str, Any], name: str) -> float:
     value = given[name]
     if type(value) not in (int, float) or not _is_finite(value):
         raise ValueError(
-            f"{name} of field {show(given['name'])} must be a finite number, got {show(value)}"
+            f"{name} of field {quoted(given['name'])} must be a finite number, got {quoted(value)}"
         )
     return float(value)
 
@@ -213,7 +213,7 @@ def _is_finite(value: float) -> bool:
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_NAME:
         raise ValueError(
-            f"{name} must be a text of 1 to {_LONGEST_NAME:,} letters, got {show(value)[:80]}"
+            f"{name} must be a text of 1 to {_LONGEST_NAME:,} letters, got {quoted(value)[:80]}"
         )
     try:
         value.encode()

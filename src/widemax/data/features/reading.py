@@ -16,7 +16,7 @@ from widemax.data.features.table import FeatureTable
 from widemax.data.reading.inputs import decoded, files_of, first_lines, head_of
 from widemax.data.reading.source import recognise
 from widemax.data.reading.tables import TableKind, reading, scan_table
-from widemax.vocabulary.keys import Keys, as_keys, show
+from widemax.vocabulary.keys import Keys, as_keys, quoted
 
 
 def read_features(
@@ -115,7 +115,7 @@ def key_column_of(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str
     best = max(found, key=lambda name: found[name], default="")
     if not best or not found[best]:
         raise ValueError(
-            f"{path}: no column holds the keys (such as {show(keys[0]) if len(keys) else 'none'}) "
-            f"each once; name it by key_column, of {', '.join(map(show, frame.columns[:20]))}"
+            f"{path}: no column holds the keys (such as {quoted(keys[0]) if len(keys) else 'none'}) "
+            f"each once; name it by key_column, of {', '.join(map(quoted, frame.columns[:20]))}"
         )
     return best

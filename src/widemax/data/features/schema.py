@@ -10,7 +10,7 @@ import polars as pl
 
 from widemax.data.features.fields import FeatureField, FeatureKind, FittedField
 from widemax.data.features.inference import AtomicType, infer_fields
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 FORMAT_VERSION = 1
 
@@ -52,7 +52,7 @@ class FeatureSchema:
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
-                raise ValueError(f"field {show(name)} stands there twice")
+                raise ValueError(f"field {quoted(name)} stands there twice")
             seen.add(name)
 
     @classmethod
@@ -84,7 +84,7 @@ class FeatureSchema:
         if not found:
             raise ValueError(
                 "no column can be read as a feature: "
-                + "; ".join(f"{show(name)} {reason}" for name, reason in reasons.items())
+                + "; ".join(f"{quoted(name)} {reason}" for name, reason in reasons.items())
             )
         return cls(tuple(found), reasons)
 
@@ -148,7 +148,7 @@ class FeatureSchema:
             raise ValueError(f"a schema must have the entries {', '.join(_ENTRIES)}")
         if type(given["version"]) is not int or given["version"] != FORMAT_VERSION:
             raise ValueError(
-                f"version of a schema must be {FORMAT_VERSION}, got {show(given['version'])}"
+                f"version of a schema must be {FORMAT_VERSION}, got {quoted(given['version'])}"
             )
         fields, reasons = given["fields"], given["reasons"]
         if not isinstance(fields, list):
@@ -164,7 +164,7 @@ def column_of(frame: pl.DataFrame, field: FeatureField) -> pl.Series:
     """Return the column of a field, which must be there."""
     if field.name not in frame.columns:
         raise ValueError(
-            f"there is no column {show(field.name)}: there are "
-            f"{', '.join(show(name) for name in frame.columns[:20])}"
+            f"there is no column {quoted(field.name)}: there are "
+            f"{', '.join(quoted(name) for name in frame.columns[:20])}"
         )
     return frame[field.name]

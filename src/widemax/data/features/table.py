@@ -16,7 +16,7 @@ from widemax.data.features.inference import AtomicType
 from widemax.data.features.schema import FeatureSchema, column_of
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_ids
-from widemax.vocabulary.keys import Keys, as_keys, show
+from widemax.vocabulary.keys import Keys, as_keys, quoted
 
 _KEY = "key"
 
@@ -77,7 +77,7 @@ class FeatureTable:
             _check_codes(each, lists.values)
             if len(lists) != rows or bool((lists.lengths == 0).any()):
                 raise ValueError(
-                    f"tokens of field {show(each.field.name)} must be {rows:,} lists, none empty"
+                    f"tokens of field {quoted(each.field.name)} must be {rows:,} lists, none empty"
                 )
 
     @classmethod
@@ -207,7 +207,7 @@ def _as_lists(lists: Sequences) -> pl.Series:
 def _stored(each: FittedField, column: pl.Series, dtype: pl.DataType) -> Tensor:
     if column.dtype != dtype or column.null_count():
         raise ValueError(
-            f"the stored column of field {show(each.field.name)} must be {dtype} without nulls, "
+            f"the stored column of field {quoted(each.field.name)} must be {dtype} without nulls, "
             f"got {column.dtype}"
         )
     return torch.from_numpy(column.to_numpy().copy())
@@ -216,15 +216,15 @@ def _stored(each: FittedField, column: pl.Series, dtype: pl.DataType) -> Tensor:
 def _stored_lists(each: FittedField, column: pl.Series) -> Sequences:
     if column.dtype != pl.List(pl.Int64) or column.null_count():
         raise ValueError(
-            f"the stored column of field {show(each.field.name)} must be lists of Int64 without "
+            f"the stored column of field {quoted(each.field.name)} must be lists of Int64 without "
             f"nulls, got {column.dtype}"
         )
     lengths = torch.from_numpy(column.list.len().cast(pl.Int64).to_numpy().copy())
     if bool((lengths == 0).any()):
-        raise ValueError(f"the stored lists of field {show(each.field.name)} must not be empty")
+        raise ValueError(f"the stored lists of field {quoted(each.field.name)} must not be empty")
     values = column.explode() if len(column) else pl.Series([], dtype=pl.Int64)
     return Sequences(_stored(each, values, pl.Int64()), offsets_of(lengths))
 
 
 def _check_codes(each: FittedField, codes: Tensor) -> None:
-    check_ids(f"codes of field {show(each.field.name)}", codes, each.num_codes)
+    check_ids(f"codes of field {quoted(each.field.name)}", codes, each.num_codes)

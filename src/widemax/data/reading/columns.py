@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from widemax.vocabulary.keys import first_row, show
+from widemax.vocabulary.keys import first_row, quoted
 
 Fault: TypeAlias = Callable[[int, str], ValueError]
 """Makes the error about one row of a column: it knows the file and the column's name."""
@@ -187,7 +187,7 @@ def as_flags(column: pl.Series, fault: Fault) -> pl.Series:
     wrong = numbers.is_null() | ~numbers.cast(pl.Float64).is_finite().fill_null(False)
     if wrong.any():
         row = first_row(wrong)
-        value = show(column[row]) if column.dtype == pl.String else column[row]
+        value = quoted(column[row]) if column.dtype == pl.String else column[row]
         raise fault(row, f"a goal must be true, false or a number, got {value}")
     return numbers != 0
 
@@ -216,7 +216,7 @@ def _as_int64(column: pl.Series, fault: Fault, name: str) -> pl.Series:
 
 def _digits(text: str) -> str:
     """Return digits as they stand in a message: without quotes, of bounded length."""
-    return show(text).replace("'", "")
+    return quoted(text).replace("'", "")
 
 
 def _parsed_times(column: pl.Series, fault: Fault) -> pl.Series:
@@ -226,10 +226,10 @@ def _parsed_times(column: pl.Series, fault: Fault) -> pl.Series:
             return numbers
     parsed = numbers if numbers[0] is not None else _parsed_dates(column)
     if parsed[0] is None:
-        raise fault(0, f"a time must be a number, a date or ISO 8601 text, got {show(column[0])}")
+        raise fault(0, f"a time must be a number, a date or ISO 8601 text, got {quoted(column[0])}")
     if parsed.null_count():
         row = first_row(parsed.is_null())
-        raise fault(row, f"the time is {show(column[row])}, but the first is {show(column[0])}")
+        raise fault(row, f"the time is {quoted(column[row])}, but the first is {quoted(column[0])}")
     return parsed
 
 

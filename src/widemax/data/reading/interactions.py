@@ -25,7 +25,7 @@ from widemax.kernels.data.blocks import at_once
 from widemax.kernels.data.grouping import MAX_ROWS, grouped
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, show
+from widemax.vocabulary.keys import Key, quoted
 
 # Times that lie no further apart than this are kept as 32 bits from the first on.
 _NEAR = 2**31
@@ -129,7 +129,7 @@ def read_interactions(
     if unsorted:
         _LOGGER.warning(
             "%s: the rows of %s of %s users were not in time order; sorted by %s",
-            path, f"{unsorted:,}", f"{len(offsets) - 1:,}", show(log.columns.time),
+            path, f"{unsorted:,}", f"{len(offsets) - 1:,}", quoted(log.columns.time),
         )  # fmt: skip
     left = None
     if core > 1:

@@ -10,7 +10,7 @@ import polars as pl
 
 from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times
 from widemax.data.reading.tables import ITEM, TIME, USER, TableKind, reading, scan_table
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 GOAL = "goal"
 
@@ -198,8 +198,8 @@ def _plain(name: str) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(map(show, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
+    return ", ".join(map(quoted, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
 
 
 def _listed_types(schema: pl.Schema) -> str:
-    return ", ".join(f"{show(name)} {dtype}" for name, dtype in schema.items())
+    return ", ".join(f"{quoted(name)} {dtype}" for name, dtype in schema.items())

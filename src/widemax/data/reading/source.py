@@ -17,7 +17,7 @@ from widemax.data.reading.tables import PARQUET_MAGIC, TableKind, are_lists, is_
 from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, show
+from widemax.vocabulary.keys import Key, quoted
 
 SourceKind: TypeAlias = Literal["text"] | TableKind
 
@@ -163,7 +163,7 @@ def read_source(
         for name, value in (("tokens", tokens), ("end", end)):
             if value is not None:
                 raise ValueError(
-                    f"{name} is for text, got {show(value)} for {path}, which is {kind}: "
+                    f"{name} is for text, got {quoted(value)} for {path}, which is {kind}: "
                     'kind="text" reads it as sentences'
                 )
         read = read_interactions(

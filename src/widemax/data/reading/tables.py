@@ -16,7 +16,7 @@ import torch
 
 from widemax.data.reading.inputs import decoded, first_lines, head_of, read_all, with_blanks
 from widemax.data.reading.text import words_by_line
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 TableKind: TypeAlias = Literal["parquet", "csv", "atomic", "pairs", "lists"]
 
@@ -139,7 +139,7 @@ def _csv(text: str, path: Path) -> pl.DataFrame:
     first = text.split("\n", 1)[0].rstrip("\r")
     separator = separator_of(first)
     if not separator:
-        raise ValueError(f"{path}, line 1: no tab, comma or semicolon in {show(first)}")
+        raise ValueError(f"{path}, line 1: no tab, comma or semicolon in {quoted(first)}")
     fields = next(csv.reader([first], delimiter=separator))
     has_header = not any(map(_is_number, fields))
     try:
@@ -190,7 +190,7 @@ def _atomic(text: str, path: Path) -> pl.DataFrame:
 
 def _check_atomic(header: str, path: Path) -> None:
     if not is_atomic(header):
-        raise ValueError(f"{path}, line 1: an atomic file types its columns, got {show(header)}")
+        raise ValueError(f"{path}, line 1: an atomic file types its columns, got {quoted(header)}")
 
 
 def _pairs(words: pl.DataFrame, path: Path) -> pl.DataFrame:

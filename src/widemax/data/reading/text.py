@@ -21,7 +21,7 @@ from widemax.data.reading.tokens import Encoded, Tokeniser, tokeniser
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import ABSENT, check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, show
+from widemax.vocabulary.keys import Key, quoted
 
 _BLOCK_BYTES = 2**24
 
@@ -134,7 +134,7 @@ def encode_corpus(
     if vocabulary.keys.dtype != pl.String:
         raise ValueError("vocabulary must hold words, got whole numbers")
     if end is not None and end not in vocabulary:
-        raise ValueError(f"end must be one of the {len(vocabulary):,} keys, got {show(end)}")
+        raise ValueError(f"end must be one of the {len(vocabulary):,} keys, got {quoted(end)}")
     codes, keys, lengths = _codes(path, tokens, end)
     strict = Vocabulary(vocabulary.table)  # the one with an unknown key finds every word
     unseen = torch.bincount(codes, minlength=len(keys))[

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from widemax.data.reading.encoding import Encoder, LineError, WordEncoder
 from widemax.data.reading.inputs import with_blanks
-from widemax.vocabulary.keys import show
+from widemax.vocabulary.keys import quoted
 
 MAX_WORD_BYTES = 2**16
 """Longest word: what is longer has no white space where text would have some."""
@@ -130,12 +130,12 @@ def check_end(end: str) -> str:
     try:
         data = end.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"end must be UTF-8, got {show(end)}") from error
+        raise ValueError(f"end must be UTF-8, got {quoted(end)}") from error
     one_word = data.split() == [data] and b"\0" not in data
     if not one_word or len(data) > MAX_WORD_BYTES:
         raise ValueError(
             f"end must be one word of at most {MAX_WORD_BYTES:,} bytes, without white space or "
-            f"NUL, got {show(end)}"
+            f"NUL, got {quoted(end)}"
         )
     return end
 
@@ -150,7 +150,7 @@ def _checked(tokens: str) -> str:
         reason = str(error).partition("\n\nThis error")[0]
         raise ValueError(
             "tokens must be a regular expression of Rust's kind, without look-around and "
-            f"back-references, got {show(tokens)}: {reason}"
+            f"back-references, got {quoted(tokens)}: {reason}"
         ) from error
     return tokens
 
