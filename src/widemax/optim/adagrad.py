@@ -14,22 +14,11 @@ from widemax.validation import check_not_negative, check_positive
 
 
 class RowAdagrad(RowOptimizer):
-    """Adagrad that touches only the rows of a sparse gradient.
+    """Adagrad that touches only the rows of a sparse gradient (Duchi, Hazan & Singer 2011).
 
-    Formula: s ← s + g²; w ← w − lr·g / (√s + eps), element by element, with g the gradient
-    (duplicates summed first) + weight_decay·w, of touched rows only; s begins at
-    ``initial_accumulator_value``. A dense gradient is applied as in ``torch.optim.Adagrad``.
-
-    Shapes: parameters [V, ...] of float32, float64 or bfloat16; state ``sum`` of the same shape,
-    float32 (float64 for float64).
-
-    Cost: O(nnz·(D + log nnz)) a step, whatever V is; V·D numbers of state, whose memory is paid
-    as its pages are touched (at once if ``initial_accumulator_value`` is not 0).
-
-    Reference: Duchi, Hazan & Singer 2011; Gupta et al. 2015 (stochastic rounding of bfloat16).
-
-    Use when: rare classes should learn as fast as frequent ones. Avoid when: memory is short
-    (``RowwiseAdagrad``).
+    s ← s + g²; w ← w − lr·g / (√s + eps), element by element; s, the state ``sum``, starts at
+    ``initial_accumulator_value``. Memory for the state is paid as its pages are touched, at once
+    if that value is not 0. Rare classes learn as fast as frequent ones.
 
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)
@@ -67,37 +56,33 @@ class RowAdagrad(RowOptimizer):
         check_not_negative("initial_accumulator_value", group["initial_accumulator_value"])
 
     def _new_state(self, parameter: Tensor, grad: Tensor, group: Group) -> State:
-        return {"sum": _first_sum(parameter.shape, parameter, group)}
+        total = zeros(self._sum_shape(parameter, grad), parameter, arithmetic_dtype(parameter))
+        if group["initial_accumulator_value"]:
+            total.fill_(group["initial_accumulator_value"])
+        return {"sum": total}
+
+    def _sum_shape(self, parameter: Tensor, grad: Tensor) -> torch.Size:
+        return parameter.shape
 
     def _apply(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         total = state["sum"].addcmul_(gradient, gradient)
         weight.addcdiv_(gradient, total.sqrt().add_(group["eps"]), value=-float(group["lr"]))
 
     def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
-        kernel.adagrad(
-            as_rows(parameter), *rows, as_rows(state["sum"]), *_numbers(state, group)
-        )  # fmt: skip
+        sums = as_rows(state["sum"])
+        kernel.adagrad(as_rows(parameter), *rows, sums, *_kernel_options(state, group))
 
 
 class RowwiseAdagrad(RowAdagrad):
-    """Adagrad with one number of state per row: a rate for each class, at 1/D of the memory.
+    """Adagrad with one value of state per row: a rate for each class, at 1/D of the memory.
 
-    Formula: s_r ← s_r + Σ_d g_rd² / D; w_r ← w_r − lr·g_r / (√s_r + eps), with g_r the gradient of
-    row r (duplicates summed first) + weight_decay·w_r, of touched rows only; s_r begins at
-    ``initial_accumulator_value``.
+    s_r ← s_r + Σ_d g_rd² / D; w_r ← w_r − lr·g_r / (√s_r + eps), as FBGEMM's EXACT_ROWWISE_ADAGRAD;
+    s_r starts at ``initial_accumulator_value``. The usual choice for a large table of class vectors
+    or embeddings; where columns have gradients of very different size, ``RowAdagrad`` is better.
 
-    Shapes: parameters [V, ...] of float32, float64 or bfloat16; state ``sum`` [V] of a parameter
-    whose first gradient is sparse, else of the parameter's shape, as in ``RowAdagrad``. The shape
-    then decides the rule for good: a dense gradient of a table with one sum per row touches all
-    rows by the rule above, a sparse one of a dense parameter is applied element by element.
-
-    Cost: O(nnz·(D + log nnz)) a step, whatever V is; V numbers of state.
-
-    Reference: Duchi, Hazan & Singer 2011; per row as FBGEMM's EXACT_ROWWISE_ADAGRAD; Gupta et al.
-    2015 (stochastic rounding of bfloat16).
-
-    Use when: a large table of class vectors or embeddings is trained; the usual choice. Avoid when:
-    single columns have gradients of very different size (``RowAdagrad``).
+    The first gradient of a parameter decides the shape of ``sum``, and so the rule, for good: if it
+    is sparse, one sum per row, by which a later dense gradient touches all rows; else one sum per
+    element, as in ``RowAdagrad``, also for later sparse gradients.
 
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)
@@ -108,9 +93,8 @@ class RowwiseAdagrad(RowAdagrad):
     [0.0, 7.0]
     """
 
-    def _new_state(self, parameter: Tensor, grad: Tensor, group: Group) -> State:
-        shape = parameter.shape[:1] if grad.is_sparse else parameter.shape
-        return {"sum": _first_sum(shape, parameter, group)}
+    def _sum_shape(self, parameter: Tensor, grad: Tensor) -> torch.Size:
+        return parameter.shape[:1] if grad.is_sparse else parameter.shape
 
     def _fits(self, name: str, value: Tensor, parameter: Tensor) -> bool:
         one_per_row = name == "sum" and value.shape == parameter.shape[:1]
@@ -128,8 +112,9 @@ class RowwiseAdagrad(RowAdagrad):
         if state["sum"].shape == parameter.shape:
             super()._run_kernel(parameter, rows, state, group)
             return
-        arrays = (as_rows(parameter), *rows, state["sum"].numpy(), *_numbers(state, group))
-        # Blocks of at least 2^16 numbers: below, waking a thread costs more than it saves.
+        sums, options = state["sum"].numpy(), _kernel_options(state, group)
+        arrays = (as_rows(parameter), *rows, sums, *options)
+        # Blocks of at least 2^16 values: below, waking a thread costs more than it saves.
         blocks = num_blocks(rows.values.size, smallest=2**16)
         if blocks == 1:
             kernel.rowwise_adagrad(*arrays)
@@ -137,13 +122,6 @@ class RowwiseAdagrad(RowAdagrad):
             kernel.rowwise_adagrad_in_blocks(kernel.block_edges(rows.ids, blocks), *arrays)
 
 
-def _first_sum(shape: torch.Size, parameter: Tensor, group: Group) -> Tensor:
-    total = zeros(shape, parameter, arithmetic_dtype(parameter))
-    if group["initial_accumulator_value"]:
-        total.fill_(group["initial_accumulator_value"])
-    return total
-
-
-def _numbers(state: State, group: Group) -> tuple[float, float, float, int]:
+def _kernel_options(state: State, group: Group) -> tuple[float, float, float, int]:
     step = int(state["step"]) if "step" in state else 0
     return float(group["lr"]), group["eps"], group["weight_decay"], step

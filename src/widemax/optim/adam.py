@@ -1,4 +1,4 @@
-"""Adam on the rows that a gradient touches, each row by a clock of its own."""
+"""Adam on the rows that a gradient touches, each row by its own step count."""
 
 from __future__ import annotations
 
@@ -13,27 +13,17 @@ from widemax.validation import check_fraction, check_positive
 
 
 class RowAdam(RowOptimizer):
-    """Adam that touches only the rows of a sparse gradient, each row by a clock of its own.
+    """Adam that touches only the rows of a sparse gradient, each row by its own step count.
 
-    Formula: for each touched row, t ← t + 1; m ← β1·m + (1 − β1)·g; v ← β2·v + (1 − β2)·g²;
-    w ← w − lr·m / (1 − β1^t) / (√(v / (1 − β2^t)) + eps), with g the gradient (duplicates summed
-    first) + weight_decay·w, of touched rows only. t counts the steps that touched *this row*: it is
-    the Adam of those steps alone. ``torch.optim.SparseAdam`` corrects by the number of all steps,
+    For each touched row, t ← t + 1; m ← β1·m + (1 − β1)·g; v ← β2·v + (1 − β2)·g²;
+    w ← w − lr·m / (1 − β1^t) / (√(v / (1 − β2^t)) + eps), after Kingma & Ba (2015). t counts the
+    steps that touched *this row*. ``torch.optim.SparseAdam`` corrects by the number of all steps,
     so that there the first update of a rare row is about (1 − β1)/√(1 − β2) = 3 times too large.
+    Rows untouched for long keep their momentum.
 
-    Shapes: parameters [V, ...] of float32, float64 or bfloat16; state ``exp_avg`` and
-    ``exp_avg_sq`` of the same shape, float32 (float64 for float64); ``step`` [V] of a parameter
-    whose first gradient is sparse, else one clock [], as in ``torch.optim.Adam``. The shape then
-    decides the rule for good: a dense gradient advances every row's clock; a sparse one of a dense
-    parameter advances the one clock and still touches its own rows only.
-
-    Cost: O(nnz·(D + log nnz)) a step, whatever V is; 2·V·D + V numbers of state, whose memory is
-    paid as its pages are touched.
-
-    Reference: Kingma & Ba 2015; Gupta et al. 2015 (stochastic rounding of bfloat16).
-
-    Use when: the table is trained together with an encoder that wants Adam. Avoid when: memory is
-    short (``RowwiseAdagrad``) or rows untouched for long should forget their momentum.
+    The first gradient of a parameter decides the shape of ``step``, and so the rule, for good: if
+    it is sparse, one count per row, all of which a later dense gradient advances; else one count,
+    as in ``torch.optim.Adam``, and a later sparse gradient still touches its own rows only.
 
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)
@@ -71,11 +61,11 @@ class RowAdam(RowOptimizer):
 
     def _new_state(self, parameter: Tensor, grad: Tensor, group: Group) -> State:
         dtype = arithmetic_dtype(parameter)
-        row_clocks = zeros(parameter.shape[:1], parameter, torch.int64)
+        one_per_row = zeros(parameter.shape[:1], parameter, torch.int64)
         return {
             "exp_avg": zeros(parameter.shape, parameter, dtype),
             "exp_avg_sq": zeros(parameter.shape, parameter, dtype),
-            "step": row_clocks if grad.is_sparse else torch.zeros((), dtype=torch.int64),
+            "step": one_per_row if grad.is_sparse else torch.zeros((), dtype=torch.int64),
         }
 
     def _apply(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
@@ -99,12 +89,6 @@ class RowAdam(RowOptimizer):
         kernel.adam(
             as_rows(parameter),
             *rows,
-            as_rows(state["exp_avg"]),
-            as_rows(state["exp_avg_sq"]),
-            state["step"].numpy(),
-            float(group["lr"]),
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
+            *(as_rows(state["exp_avg"]), as_rows(state["exp_avg_sq"]), state["step"].numpy()),
+            *(float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]),
         )

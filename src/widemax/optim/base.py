@@ -1,4 +1,4 @@
-"""What the row-sparse optimisers share: the walk over parameters, their state, the two paths."""
+"""What the row-sparse optimisers share: parameters, state, and the kernel and plain updates."""
 
 from __future__ import annotations
 
@@ -32,17 +32,21 @@ _NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int
 class RowOptimizer(Optimizer):
     """An optimiser that reads and writes only the rows a sparse gradient touches.
 
-    A subclass gives its rule twice, as ``_apply`` in plain torch and as ``_run_kernel`` for
-    contiguous float32, float64 and bfloat16 tables on the CPU, and says how its state begins.
+    A step costs O(nnz·(D + log nnz)), whatever the size of the table. Duplicate rows of a gradient
+    are summed first. ``weight_decay`` is L2 added to the gradient, of touched rows only: a row that
+    is never drawn never decays. A dense gradient touches all rows, as in ``torch.optim``.
 
     State and arithmetic are float32 (float64 for float64 parameters). bfloat16 is written back by
     ``round_stochastically``, seeded by ``state["step"]``; other half precision to the nearest.
+
+    A subclass implements its rule twice, as ``_apply`` in plain torch and as ``_run_kernel`` for
+    contiguous float32, float64 and bfloat16 tables on the CPU, and creates its state.
     """
 
     _state_names: ClassVar[tuple[str, ...]] = ()
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters, its numbers checked like those of the first."""
+        """Add a group of parameters, its options checked like those of the first."""
         self._check_group({**self.defaults, **param_group})
         super().add_param_group(param_group)
         for parameter in self.param_groups[-1]["params"]:
@@ -68,10 +72,10 @@ class RowOptimizer(Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what ``state_dict`` returned, exactly; as in torch, tensors are not copied.
+        """Load what ``state_dict`` returned, exactly; as in torch, tensors are not copied.
 
-        torch would cast all state to the parameter's type: float32 sums of a bfloat16 table would
-        come back rounded.
+        torch would cast all state to the parameter's type and round the float32 sums of a bfloat16
+        table.
         """
         loaded, names = state_dict["state"], set(self._state_names)
         for entry in loaded.values():
@@ -81,16 +85,16 @@ class RowOptimizer(Optimizer):
                     f"({', '.join(self._state_names) or 'none'}), got {', '.join(entry)}"
                 )
         super().load_state_dict({**state_dict, "state": {}})
-        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        stored = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         parameters = chain.from_iterable(group["params"] for group in self.param_groups)
-        for number, parameter in zip(numbers, parameters, strict=True):
-            for name, value in loaded.get(number, {}).items():
+        for index, parameter in zip(stored, parameters, strict=True):
+            for name, value in loaded.get(index, {}).items():
                 dtype = torch.int64 if name == "step" else arithmetic_dtype(parameter)
                 device = parameter.device if value.dim() else value.device
                 self.state[parameter][name] = value.to(device, dtype).contiguous()
 
     def _check_group(self, group: Group) -> None:
-        """Raise if a number of a group is out of its limits."""
+        """Refuse a group with an option out of its limits."""
         check_positive("lr", group["lr"])
         check_not_negative("weight_decay", group["weight_decay"])
 
@@ -104,10 +108,15 @@ class RowOptimizer(Optimizer):
 
     @abstractmethod
     def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
-        """Do the same by a kernel, on the memory of the parameter and its state."""
+        """Do the same by a kernel, in the memory of the parameter and its state."""
 
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:
         return fits_kernel(parameter)
+
+    def _fits(self, name: str, value: Tensor, parameter: Tensor) -> bool:
+        if name == "step":
+            return value.dim() == 0 or value.shape == parameter.shape[:1]
+        return value.shape == parameter.shape
 
     def _update(self, parameter: Tensor, grad: Tensor, group: Group) -> None:
         check_gradient(parameter, grad)
@@ -141,11 +150,6 @@ class RowOptimizer(Optimizer):
                 )
         return state
 
-    def _fits(self, name: str, value: Tensor, parameter: Tensor) -> bool:
-        if name == "step":
-            return value.dim() == 0 or value.shape == parameter.shape[:1]
-        return value.shape == parameter.shape
-
     def _update_plainly(
         self, parameter: Tensor, ids: Tensor | None, gradient: Tensor, state: State, group: Group
     ) -> None:
@@ -156,28 +160,26 @@ class RowOptimizer(Optimizer):
             gradient = gradient.add(weight, alpha=group["weight_decay"])
         self._apply(weight, gradient, rows, group)
         if parameter.dtype == torch.bfloat16:
-            numbers = torch.arange(_num_rows(parameter), device=parameter.device)
-            weight = round_stochastically(weight, rows["step"], numbers if ids is None else ids)
+            every_row = torch.arange(
+                parameter.shape[0] if parameter.dim() else 1, device=parameter.device
+            )
+            weight = round_stochastically(weight, rows["step"], every_row if ids is None else ids)
         _put(parameter, ids, weight.to(parameter.dtype))
         for name, value in state.items():
             _put(value, ids, rows[name])
 
 
 def zeros(shape: torch.Size, parameter: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a state of zeros beside a parameter, in memory paid as its pages are touched."""
+    """Return a state of zeros on the device of a parameter, in memory paid page by page."""
     if parameter.device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=parameter.device)
     # torch.zeros writes every page; NumPy leaves that to the system.
     return torch.from_numpy(np.zeros(shape, _NUMPY_DTYPES[dtype]))
 
 
-def per_row(numbers: Tensor, like: Tensor) -> Tensor:
-    """Return numbers [n] in a shape that multiplies the rows of a tensor [n, ...]."""
-    return numbers.view(-1, *[1] * (like.dim() - 1))
-
-
-def _num_rows(tensor: Tensor) -> int:
-    return tensor.shape[0] if tensor.dim() else 1
+def per_row(values: Tensor, like: Tensor) -> Tensor:
+    """Return values [n] in a shape that multiplies the rows of a tensor [n, ...]."""
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 def _take(tensor: Tensor, ids: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The norm of sparse and dense gradients together, and a limit to it."""
+"""The joint norm of sparse and dense gradients, and a limit to it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,13 @@ _ROUNDING = 1e-6
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, *, error_if_nonfinite: bool = False
 ) -> Tensor:
-    """Scale all gradients in place so that their joint 2-norm is at most ``max_norm``; return it.
+    """Scale all gradients in place so that their joint 2-norm is at most ``max_norm``.
 
-    Formula: n = √(Σ over parameters of ‖g‖²); g ← g·min(1, max_norm / (n + 10⁻⁶)). Duplicates of a
-    sparse gradient are summed first, so n is the norm of the dense gradient that it stands for. If
-    n is NaN or infinite nothing is scaled: ``check_finite`` still finds where it began.
-
-    Shapes: gradients of any shape, dense or sparse in their rows; the norm [] before scaling, in
-    float32 or float64. A parameter given twice counts once; one without a gradient not at all.
-
-    Cost: O(nnz·(D + log nnz)) for a sparse gradient, one pass over a dense one; another pass where
-    they are scaled.
-
-    Reference: Pascanu, Mikolov & Bengio 2013.
-
-    Use when: single batches may have gradients far larger than the rest; ``max_norm`` = inf only
-    measures. Avoid when: all gradients are dense: torch's function of that name does the same.
+    n = √(Σ over parameters of ‖g‖²); g ← g·min(1, max_norm / (n + 10⁻⁶)), as torch's function of
+    this name does for dense gradients (Pascanu, Mikolov & Bengio 2013). Duplicates of a sparse
+    gradient are summed first, so n is the norm of the dense gradient that it stands for; it is
+    returned as it was before scaling. A parameter given twice counts once. ``max_norm`` = inf only
+    measures. If n is NaN or infinite nothing is scaled: ``check_finite`` can still find the cause.
 
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)

@@ -10,20 +10,13 @@ _EXPONENT = 0x7F800000  # all ones in infinity and NaN
 
 
 def round_stochastically(values: Tensor, step: Tensor, rows: Tensor) -> Tensor:
-    """Return float32 ``values`` as bfloat16, rounded up as often as their distance asks for.
+    """Return float32 ``values`` [n, ...] as bfloat16, unbiased: E[rounded] = value.
 
-    Formula: of the neighbours a ≤ x ≤ b in bfloat16, b with probability (x − a)/(b − a), so that
-    E[rounded] = x. The chance is no generator's but a hash of (step, row, column): the same call
-    gives the same bits, and a run that is resumed goes on as it would have. Infinity and NaN stay.
-
-    Shapes: values [n, ...] float32; step [] or [n] and rows [n] of whole numbers; [n, ...] out.
-
-    Cost: a dozen elementwise passes, and memory of three int64 tensors like ``values``.
-
-    Reference: Gupta et al. 2015; the hash is the finaliser of Appleby's MurmurHash3.
-
-    Use when: weights are kept in bfloat16 and updates are smaller than 1/256 of them, which
-    rounding to the nearest would drop. Avoid when: the values are read once and never added to.
+    Of the neighbours a ≤ x ≤ b in bfloat16, b is taken with probability (x − a)/(b − a), so that
+    updates below 1/256 of a weight survive, which rounding to the nearest would drop (Gupta et al.
+    2015). Randomness comes from a hash (the finaliser of MurmurHash3) of ``step`` [] or [n],
+    ``rows`` [n] and the column: the same call gives the same bits, so that a resumed run continues
+    as it would have. Infinity and NaN stay.
 
     >>> import torch
     >>> steps, rows = torch.arange(10_000), torch.zeros(10_000, dtype=torch.int64)

@@ -25,12 +25,12 @@ class GroupedRows(NamedTuple):
 
 
 def arithmetic_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the type in which a parameter is updated and its state is kept: at least float32."""
+    """Return the dtype in which a parameter is updated and its state is kept."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def check_gradient(parameter: Tensor, grad: Tensor) -> None:
-    """Raise unless a gradient has the parameter's shape and is dense or sparse in its rows."""
+    """Refuse a gradient of another shape than its parameter's, or sparse within rows."""
     if grad.shape != parameter.shape:
         raise ValueError(
             f"a gradient must have the shape of its parameter {list(parameter.shape)}, "
@@ -44,12 +44,12 @@ def check_gradient(parameter: Tensor, grad: Tensor) -> None:
 
 
 def fits_kernel(tensor: Tensor) -> bool:
-    """Return whether a table, or the values of a gradient, can be worked on where it lies."""
+    """Return whether the kernels can work in the memory of a table, or of a gradient's values."""
     return tensor.device.type == "cpu" and tensor.dtype in _KERNEL_DTYPES and tensor.is_contiguous()
 
 
 def as_rows(tensor: Tensor) -> NDArray[Any]:
-    """Return the memory of a contiguous tensor [V, ...] as an array [V, D], bfloat16 as bits."""
+    """Return a contiguous tensor [V, ...] as an array [V, D] on its memory, bfloat16 as bits."""
     table = tensor.detach().view(tensor.shape[0], -1)
     return (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
 
@@ -57,7 +57,7 @@ def as_rows(tensor: Tensor) -> NDArray[Any]:
 def grouped_rows(grad: Tensor, dtype: torch.dtype) -> GroupedRows:
     """Return a sparse gradient of at least one entry row by row, for arithmetic in ``dtype``."""
     ids = grad._indices()[0].numpy()
-    # Kernels check no bounds, and torch lets such gradients pass.
+    # Kernels check no bounds, nor does torch when a gradient is made.
     low, high, num_rows = int(ids.min()), int(ids.max()), grad.shape[0]
     if low < 0 or high >= num_rows:
         raise ValueError(

@@ -13,20 +13,9 @@ from widemax.optim.rows import GroupedRows, as_rows
 class RowSGD(RowOptimizer):
     """Stochastic gradient descent that touches only the rows of a sparse gradient.
 
-    Formula: w_r ← w_r − lr·(g_r + weight_decay·w_r) for each row r of the gradient, its duplicates
-    summed first. ``weight_decay`` is L2 added to the gradient, of touched rows only: a row that is
-    never drawn never decays. A dense gradient touches all rows, as in ``torch.optim.SGD``.
-
-    Shapes: parameters [V, ...] of float32, float64 or bfloat16, their gradients dense or sparse in
-    the rows, indices [1, nnz] with or without duplicates.
-
-    Cost: O(nnz·(D + log nnz)) a step, whatever V is; no state (one number for bfloat16, which is
-    rounded up or down by chance so that small updates survive).
-
-    Reference: Robbins & Monro 1951; Gupta et al. 2015 (stochastic rounding).
-
-    Use when: memory for a state is short, or the rate is decayed by hand as in word2vec. Avoid
-    when: frequent and rare classes share one table: Adagrad gives each a rate of its own.
+    w_r ← w_r − lr·(g_r + weight_decay·w_r) for each row r of the gradient, duplicates summed first.
+    It keeps no state. The rate is the same for all rows: where frequent and rare classes share a
+    table, Adagrad gives each row a rate of its own.
 
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)
