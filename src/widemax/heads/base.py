@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.heads.batch import Batch, read_batch
 from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_topk
 from widemax.scoring import Scorer
-from widemax.validation import check_hidden, check_ids, check_tensor, check_whole
+from widemax.validation import check_exclude, check_hidden, check_ids, check_whole
 
 
 class Head(nn.Module, ABC):
@@ -22,19 +22,15 @@ class Head(nn.Module, ABC):
 
     Shapes: hidden [B, D]; targets [B] or [B, T]; losses [B], unreduced.
 
-    Cost: see each head.
-
-    Reference: fastText's loss, which owns the output matrix.
-
     Use when: writing a head of your own; hold it to ``widemax.check_head``. Avoid when: only the
     scores, the proposal or the loss is new (write a scorer, a sampler or an objective).
-
-    >>> import widemax as wm
-    >>> issubclass(wm.FullHead, wm.Head) and issubclass(wm.SampledHead, wm.Head)
-    True
     """
 
     num_classes: int
+    dimension: int
+    """Width of the hidden states."""
+    ignore_index: int = -100
+    """The target that does not count; an example without another has loss 0."""
 
     @abstractmethod
     def forward(
@@ -59,28 +55,39 @@ class Head(nn.Module, ABC):
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
 
+    def _read_batch(self, hidden: Tensor, targets: Tensor, weights: Tensor | None) -> Batch:
+        return read_batch(
+            hidden,
+            targets,
+            weights,
+            num_classes=self.num_classes,
+            dimension=self.dimension,
+            ignore_index=self.ignore_index,
+        )
+
+    def _check_ids(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        ids, rows = check_ids("ids", ids, self.num_classes), len(hidden)
+        if ids.dim() != 1 and (ids.dim() != 2 or len(ids) != rows):
+            raise ValueError(f"ids must have shape [S] or [{rows}, S], got {list(ids.shape)}")
+        return ids
+
+    def _check_topk(
+        self, hidden: Tensor, k: int, exclude: Tensor | None
+    ) -> tuple[int, Tensor | None]:
+        check_hidden(hidden, self.dimension)
+        k = check_whole("k", k, 1, self.num_classes)
+        if exclude is not None:
+            exclude = check_exclude(exclude, len(hidden), self.num_classes)
+        return k, exclude
+
 
 class BatchHead(Head):
     """A head whose loss needs no more than a batch: it is read, checked and weighted here.
 
     Formula: forward = weights · ``batch_losses``, 0 for an example without a positive.
 
-    Shapes: as ``Head``.
-
-    Cost: see each head.
-
-    Reference: none.
-
-    Use when: writing a head that has ``num_classes``, ``dimension`` and ``ignore_index``. Avoid
-    when: ``forward`` takes further arguments (call ``read_batch`` and ``finish_losses``).
-
-    >>> import widemax as wm
-    >>> issubclass(wm.FullHead, BatchHead), issubclass(wm.HierarchicalHead, BatchHead)
-    (True, True)
+    Use when: writing a head whose ``forward`` takes no further arguments.
     """
-
-    dimension: int
-    ignore_index: int
 
     def forward(
         self,
@@ -91,15 +98,8 @@ class BatchHead(Head):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the training loss of each example, [B]; 0 for an ignored one."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.dimension,
-            ignore_index=self.ignore_index,
-        )
-        losses = self.batch_losses(batch, generator)
-        return finish_losses(losses, batch, len(hidden), weights)
+        batch = self._read_batch(hidden, targets, weights)
+        return batch.finish(self.batch_losses(batch, generator))
 
     @abstractmethod
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
@@ -111,11 +111,7 @@ class ScorerHead(Head):
 
     Formula: log P(y | x) = F(x, y) − LSE over all classes of F(x, ·).
 
-    Shapes: as ``Head``.
-
     Cost: O(B·V·D) time; beside the result a few tiles of memory, never [B, V].
-
-    Reference: none.
 
     Use when: writing a head whose classes have vectors. Avoid when: they have none (trees).
 
@@ -126,12 +122,13 @@ class ScorerHead(Head):
     2.0
     """
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: Scorer, *, ignore_index: int = -100) -> None:
         if not callable(getattr(scorer, "class_vectors", None)):
             raise ValueError(f"scorer must be a Scorer, got {type(scorer).__name__}")
         super().__init__()
         self.scorer = scorer
         self.num_classes, self.dimension = scorer.num_classes, scorer.dimension
+        self.ignore_index = ignore_index
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""
@@ -154,28 +151,20 @@ class ScorerHead(Head):
         scores = linear_scores(queries, vectors, biases)
         if torch.is_grad_enabled():
             return scores - log_normalizer
-        # The result may be [B, V]: without a graph to keep, do not stand it twice.
+        # The result may be [B, V]: with no graph to keep, it is not allocated twice.
         return scores.sub_(log_normalizer)
 
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
-        check_hidden(hidden, self.scorer.dimension)
-        k = check_whole("k", k, 1, self.num_classes)
-        if exclude is not None:
-            if check_tensor("exclude", exclude).dim() != 2 or exclude.shape[0] != hidden.shape[0]:
-                raise ValueError(
-                    f"exclude must have shape [{hidden.shape[0]}, E], got {list(exclude.shape)}"
-                )
-            exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
+        k, exclude = self._check_topk(hidden, k, exclude)
         return linear_topk(*self._inner_product(hidden), k, exclude=exclude)
 
-    def _check_ids(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        ids, rows = check_ids("ids", ids, self.num_classes), len(hidden)
-        if ids.dim() != 1 and (ids.dim() != 2 or len(ids) != rows):
-            raise ValueError(f"ids must have shape [S] or [{rows}, S], got {list(ids.shape)}")
-        return ids
-
     def _inner_product(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        check_hidden(hidden, self.scorer.dimension)
+        check_hidden(hidden, self.dimension)
         queries = self.scorer.queries(hidden)
         return queries, self.scorer.class_vectors(), self.scorer.class_biases()
+
+    def _target_scores(self, batch: Batch) -> Tensor:
+        """Return F(x, t) in the shape of the targets; of class 0 where one is absent."""
+        scores: Tensor = self.scorer(batch.hidden, batch.target_ids)
+        return scores.view(batch.targets.shape)

@@ -11,49 +11,69 @@ from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, ch
 
 
 class Batch(NamedTuple):
-    """The examples that count: at least one positive each, absent ones marked -1."""
+    """The examples of a batch that count, each with at least one positive."""
 
     hidden: Tensor
     targets: Tensor
+    """[B] or [B, T], -1 where a positive is absent."""
     rows: Tensor | None
-    """Their rows in the batch that was given; None: all of them."""
+    """Where these examples stand in the batch as given; None: they are all of it."""
+    size: int
+    """How many examples were given."""
+    weights: Tensor | None
+    """One for each example that was given."""
 
     @property
-    def target_table(self) -> Tensor:
-        """The targets as [B, T], also when there is one for each example."""
-        return self.targets if self.targets.dim() == 2 else self.targets[:, None]
+    def target_ids(self) -> Tensor:
+        """The targets as [B, T], 0 where one is absent."""
+        return (self.targets if self.targets.dim() == 2 else self.targets[:, None]).clamp(min=0)
 
     @property
     def target_mask(self) -> Tensor | None:
-        """Which positives are there, bool [B, T]; None for targets [B]."""
+        """Which positives are present, bool [B, T]; None for targets [B]."""
         return self.targets != ABSENT if self.targets.dim() == 2 else None
 
     def select(self, values: Tensor | None) -> Tensor | None:
         """Return the rows of ``values`` that belong to these examples."""
         return values if values is None or self.rows is None else values[self.rows]
 
+    def finish(self, losses: Tensor) -> Tensor:
+        """Return the losses of all examples that were given: 0 where ignored, weighted."""
+        if self.rows is not None:
+            losses = losses.new_zeros(self.size).index_put((self.rows,), losses)
+        return losses if self.weights is None else losses * self.weights
+
 
 def read_batch(
-    hidden: Tensor, targets: Tensor, *, num_classes: int, dimension: int, ignore_index: int
+    hidden: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    *,
+    num_classes: int,
+    dimension: int,
+    ignore_index: int,
 ) -> Batch:
     """Check a batch and leave out the examples without a positive."""
     targets = as_int64("targets", targets)
-    if targets.dim() == 1 and _all_between(targets, 0, num_classes - 1) and ignore_index < 0:
-        check_hidden(hidden, dimension, rows=targets.shape[0])
-        return Batch(hidden, targets, None)
-    ignored = targets == ignore_index
-    check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
-    targets = _without_repeats(targets.masked_fill(ignored, ABSENT))
-    check_hidden(hidden, dimension, rows=targets.shape[0])
-    kept = ~ignored if targets.dim() == 1 else ~ignored.all(-1)
-    if bool(kept.all()):
-        return Batch(hidden, targets, None)
+    usual = targets.dim() == 1 and ignore_index < 0 and _all_between(targets, 0, num_classes - 1)
+    kept = None
+    if not usual:
+        ignored = targets == ignore_index
+        check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
+        targets = _without_repeats(targets.masked_fill(ignored, ABSENT))
+        kept = ~ignored if targets.dim() == 1 else ~ignored.all(-1)
+    size = targets.shape[0]
+    check_hidden(hidden, dimension, rows=size)
+    if weights is not None and check_tensor("weights", weights).shape != (size,):
+        raise ValueError(f"weights must have shape [{size}], got {list(weights.shape)}")
+    if kept is None or bool(kept.all()):
+        return Batch(hidden, targets, None, size, weights)
     rows = kept.nonzero()[:, 0]
-    return Batch(hidden[rows], targets[rows], rows)
+    return Batch(hidden[rows], targets[rows], rows, size, weights)
 
 
 def _all_between(values: Tensor, low: int, high: int) -> bool:
-    """Return whether there are values and all lie within both limits: the usual batch, at once."""
+    """Return whether there are values and all lie within both limits, as in the usual batch."""
     if not values.numel() or torch.compiler.is_compiling():
         return False
     smallest, largest = torch.aminmax(values)
@@ -70,15 +90,14 @@ def _without_repeats(targets: Tensor) -> Tensor:
     return targets.masked_fill(torch.zeros_like(repeated).scatter_(1, order, repeated), ABSENT)
 
 
-def check_weights(weights: Tensor | None, size: int) -> None:
-    """Refuse weights that are not one for each of ``size`` examples."""
-    if weights is not None and check_tensor("weights", weights).shape != (size,):
-        raise ValueError(f"weights must have shape [{size}], got {list(weights.shape)}")
+def label_shares(targets: Tensor, like: Tensor) -> Tensor:
+    """Return each positive's share 1/T of the label, [B, T], 0 for an absent one.
 
+    Shares like 1/3 are wanted in at least float32, whatever dtype ``like`` has.
 
-def finish_losses(losses: Tensor, batch: Batch, size: int, weights: Tensor | None) -> Tensor:
-    """Return the losses of the whole batch, [``size``]: 0 where ignored, weighted."""
-    if batch.rows is not None:
-        losses = losses.new_zeros(size).index_put((batch.rows,), losses)
-    check_weights(weights, size)
-    return losses if weights is None else losses * weights
+    >>> label_shares(torch.tensor([[3, 7], [5, -1]]), torch.empty(0)).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
+    """
+    present = targets != ABSENT if targets.dim() == 2 else torch.ones_like(targets[:, None])
+    shares = present.to(torch.promote_types(like.dtype, torch.float32))
+    return shares / shares.sum(-1, keepdim=True)

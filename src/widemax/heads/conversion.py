@@ -1,4 +1,4 @@
-"""Moving trained weights between heads: train with one output layer, serve or go on with another.
+"""Moving trained weights between heads: train with one, serve or continue with another.
 
 Heads with a scorer differ in how they train, not in what they know: F(x, y), so they can share a
 scorer as it is. Tables differ in similarity and temperature: their weights are rescaled so that
@@ -21,23 +21,14 @@ from widemax.scoring import Scorer, TableScorer
 def as_full_head(head: ScorerHead) -> FullHead:
     """Return a head that trains exactly on the scorer of another, which both then share.
 
-    Formula: F is the same function, so ``scores``, ``log_prob`` and ``topk`` are too.
-
-    Shapes: as ``FullHead``.
-
-    Cost: O(1): no weight is copied, and what one head learns the other knows.
-
-    Reference: none.
-
-    Use when: a model trained on samples is to be finished or served exactly. Avoid when: the two
-    must not share weights (deep-copy the scorer first).
+    No weight is copied: what one head learns the other knows, and both predict the same.
 
     >>> import widemax as wm
     >>> sampled = wm.SampledHead(wm.TableScorer(100, 8), wm.UniformSampler(100), num_samples=10)
     >>> as_full_head(sampled).scorer.weight is sampled.scorer.weight
     True
     """
-    return FullHead(head.scorer, ignore_index=_ignore_index(head))
+    return FullHead(head.scorer, ignore_index=head.ignore_index)
 
 
 def as_sampled_head(
@@ -49,16 +40,8 @@ def as_sampled_head(
 ) -> SampledHead:
     """Return a head that trains on samples with the scorer of another, which both then share.
 
-    Formula: F is the same function; only the training loss changes.
-
-    Shapes: as ``SampledHead``.
-
-    Cost: O(1): no weight is copied.
-
-    Reference: none.
-
-    Use when: changing sampler, objective or ``num_samples`` of a trained head. Avoid when: the new
-    objective learns something else than the old one (log odds, log P/Q) and F is to be kept.
+    No weight is copied; only the training loss changes. An objective that learns something else
+    than the old one (log odds, log P/Q) moves F there.
 
     >>> import widemax as wm
     >>> full = wm.FullHead(wm.TableScorer(100, 8))
@@ -70,24 +53,16 @@ def as_sampled_head(
         sampler,
         objective=objective,
         num_samples=num_samples,
-        ignore_index=_ignore_index(head),
+        ignore_index=head.ignore_index,
     )
 
 
 @torch.no_grad()
 def class_vectors_of(source: ScorerHead | Scorer) -> Tensor:
-    """Return a copy of the vectors of all classes, whatever scorer they come from.
+    """Return a copy of the vectors of all classes, [V, D], whatever scorer they come from.
 
-    Formula: v_y of F(x, y) = query(x) · v_y + b_y.
-
-    Shapes: [V, D], without a graph; rows of length 1 where the similarity is cosine.
-
-    Cost: O(V·D), and for a scorer that computes its vectors one pass over all classes.
-
-    Reference: starting a tree from trained vectors: Mnih & Hinton 2008.
-
-    Use when: building a tree of clusters or an index. Avoid when: biases matter too
-    (``as_table``).
+    They are v_y of F(x, y) = query(x) · v_y + b_y, of length 1 where the similarity is cosine:
+    what a tree of clusters or an index is built from.
 
     >>> import widemax as wm
     >>> class_vectors_of(wm.FullHead(wm.TableScorer(100, 8))).shape
@@ -95,7 +70,7 @@ def class_vectors_of(source: ScorerHead | Scorer) -> Tensor:
     """
     scorer = _scorer_of(source)
     training = {module: module.training for module in scorer.modules()}
-    # Vectors that are computed may pass through dropout; what is kept must not.
+    # Vectors that are computed may pass through dropout; what is copied must not.
     scorer.eval()
     try:
         return scorer.class_vectors().detach().clone()
@@ -107,20 +82,10 @@ def class_vectors_of(source: ScorerHead | Scorer) -> Tensor:
 def as_table(source: ScorerHead | Scorer, *, unit_hidden: bool = False) -> TableScorer:
     """Return a plain table, x·v_y + b_y, with the scores of any scorer.
 
-    Formula: v'_y = v_y / τ, b'_y = b_y, so F'(x, y) = F(x, y) for every x; where the similarity is
-    cosine only for x of length 1, which ``unit_hidden=True`` promises.
+    v'_y = v_y / τ, b'_y = b_y, so F'(x, y) = F(x, y) for every x; where the similarity is cosine
+    only for x of length 1, which ``unit_hidden=True`` promises. Its ``state_dict`` loads into
+    ``nn.Linear``. A scorer with queries of its own is refused.
 
-    Shapes: ``weight`` [V, D]; ``bias`` [V] if the source has one.
-
-    Cost: O(V·D) time and memory.
-
-    Reference: none.
-
-    Use when: serving needs nothing but a matrix: its ``state_dict`` loads into ``nn.Linear``.
-    Avoid when: hidden states are not scaled to length 1 and the similarity is cosine, or the
-    scorer has queries of its own: both are refused.
-
-    >>> import torch
     >>> import widemax as wm
     >>> scorer, hidden = wm.TableScorer(100, 8, temperature=0.1), torch.randn(2, 8)
     >>> torch.allclose(as_table(scorer)(hidden), scorer(hidden), atol=1e-5)
@@ -141,21 +106,12 @@ def copy_class_vectors(
 ) -> None:
     """Load the vectors and biases of any scorer into a table, in place, keeping the scores.
 
-    Formula: v'_y = v_y · τ' / τ, b'_y = b_y: with similarity "dot" F'(x, y) = F(x, y) for every x,
-    whatever the two temperatures. Between two cosine tables of one temperature v' = v. From
-    cosine to dot the scores agree for x of length 1, which ``unit_hidden=True`` promises.
+    v'_y = v_y · τ' / τ, b'_y = b_y: with similarity "dot" F'(x, y) = F(x, y) for every x, whatever
+    the two temperatures. Between two cosine tables of one temperature v' = v. From cosine to dot
+    the scores agree for x of length 1, which ``unit_hidden=True`` promises. What would change the
+    scores is refused: dot to cosine, two cosine tables of different temperature, biases into a
+    table without. A table tied to an embedding stays tied.
 
-    Shapes: both with V classes of dimension D.
-
-    Cost: O(V·D).
-
-    Reference: none.
-
-    Use when: starting one model from another; a table tied to an embedding stays tied. Avoid when:
-    the scores cannot be kept (dot to cosine loses the lengths of the vectors, two cosine tables
-    of different temperature, biases into a table without): all refused.
-
-    >>> import torch
     >>> import widemax as wm
     >>> old, new = wm.TableScorer(100, 8), wm.TableScorer(100, 8, bias=True, temperature=0.5)
     >>> copy_class_vectors(old, new)
@@ -228,7 +184,3 @@ def _scorer_of(source: ScorerHead | Scorer) -> Scorer:
         f"source must be a scorer or a head with one, got {type(source).__name__}: its classes "
         "have no vectors"
     )
-
-
-def _ignore_index(head: ScorerHead) -> int:
-    return int(getattr(head, "ignore_index", -100))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from widemax.heads.base import ScorerHead
-from widemax.heads.batch import Batch, finish_losses, read_batch
+from widemax.heads.batch import Batch
 from widemax.objectives import effective_sample_size, importance_sampling
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
@@ -120,27 +120,20 @@ class ImportanceHead(ScorerHead):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Draw until the sample is large enough and return the loss of each example, [B]."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.scorer.dimension,
-            ignore_index=self.ignore_index,
-        )
+        batch = self._read_batch(hidden, targets, weights)
         self._check_unlimited(batch.targets)
         if context is not None:
             self._set_context(context, batch, len(hidden))
         sample = self._draw(batch, generator)
-        target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
         losses = importance_sampling(
-            target_scores.view(batch.targets.shape),
+            self._target_scores(batch),
             sample.scores,
             log_expected_count=sample.log_expected_count,
             target_mask=batch.target_mask,
         )
         if self.training:
             self._adapt(sample)
-        return finish_losses(losses, batch, len(hidden), weights)
+        return batch.finish(losses)
 
     def _draw(self, batch: Batch, generator: torch.Generator | None) -> _Sample:
         """Draw a block, and while some row's ESS is too small as many again."""

@@ -1,4 +1,4 @@
-"""A head with a layer of its own before it."""
+"""A head behind a layer of its own."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ class LayeredHead(Head):
 
     Formula: that of ``head``, of z = layer(x) instead of x.
 
-    Shapes: hidden [B, ``dimension``]; the layer gives [B, D] as ``head`` takes it. The rest as
+    Shapes: hidden [B, ``dimension``]; the layer returns [B, D] as ``head`` takes it. The rest as
     ``Head``.
 
     Cost: that of the layer, and of ``head`` at the width of z.
 
-    Reference: none.
-
-    Use when: a head's outputs are cheap, and those of the encoder's width say too little: a node of
-    a tree parts classes that no plane parts, and a wider z costs it little, for a path has few
-    nodes. Avoid when: all outputs are computed (the wider z costs as much more), or class vectors
-    are to be searched (no index looks through the layer).
+    Use when: the head computes few outputs for each example, as a tree does along a path: a wider z
+    then costs little, and its nodes separate classes that no plane in x separates. Avoid when: all
+    outputs are computed (the cost grows with the width of z), or class vectors are to be searched
+    (no index looks through the layer).
 
     >>> from widemax.heads import HierarchicalHead, Tree
     >>> layer = nn.Sequential(nn.Linear(16, 64), nn.ReLU())
     >>> head = LayeredHead(16, layer, HierarchicalHead(64, Tree.balanced(8)))
-    >>> head(torch.randn(2, 16), torch.tensor([0, 4])).shape
-    torch.Size([2])
+    >>> round(head(torch.randn(1, 16), torch.tensor([4])).item() / 0.693147, 3)  # bits: path length
+    3.0
     """
 
     def __init__(self, dimension: int, layer: nn.Module, head: Head) -> None:
@@ -42,12 +40,7 @@ class LayeredHead(Head):
         self.dimension = check_whole("dimension", dimension, 1, 2**24)
         self.layer = layer
         self.head = head
-        self.num_classes = head.num_classes
-
-    @property
-    def ignore_index(self) -> int:
-        """The target that does not count, as in ``head``."""
-        return int(getattr(self.head, "ignore_index", -100))
+        self.num_classes, self.ignore_index = head.num_classes, head.ignore_index
 
     def forward(
         self,

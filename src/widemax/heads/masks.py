@@ -13,19 +13,9 @@ _FEW = 4
 def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
     """Mark the candidates of each row that are among the row's given classes, every copy.
 
-    Formula: hits[b, s] = ids[s] ∈ classes[b].
+    hits[b, s] = ids[s] ∈ classes[b], for ids [S] or [B, S] and classes [B] or [B, H], -1 for
+    nothing → bool [B, S]: targets (accidental hits) or a user's history among the negatives.
 
-    Shapes: ids [S] or [B, S]; classes [B] or [B, H], -1 for nothing → bool [B, S].
-
-    Cost: O(B·S·H) for H ≤ 4, else O(B·S·log H). For ids [S] and classes [B] only the rows that
-    have a hit are looked at closely: O((B + S)·log S) and one bool for each candidate.
-
-    Reference: none.
-
-    Use when: removing targets (accidental hits) or a user's history from the negatives. Avoid
-    when: two rows share a user but not a class (``hits_by_query``).
-
-    >>> import torch
     >>> hits_by_class(torch.tensor([3, 5, 3]), torch.tensor([3, 4])).int().tolist()
     [[1, 0, 1], [0, 0, 0]]
     """
@@ -46,8 +36,14 @@ def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
 
 
 def _hits_of_shared(ids: Tensor, classes: Tensor) -> Tensor:
-    """Return the hits of one class a row among shared candidates, which most rows do not have."""
-    rows = _rows_with_hits(ids, classes)
+    """Return the hits of one class a row among shared candidates, which most rows do not have.
+
+    Only the rows that have one are looked at closely: O((B + S)·log S).
+    """
+    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        rows = torch.from_numpy(rows_among(classes.numpy(), ids.numpy()))
+    else:
+        rows = torch.isin(classes, ids).nonzero()[:, 0]
     if len(rows) == 0:
         return torch.zeros_like(ids, dtype=torch.bool).expand(len(classes), -1)
     hits = torch.zeros(len(classes), len(ids), dtype=torch.bool, device=ids.device)
@@ -55,28 +51,13 @@ def _hits_of_shared(ids: Tensor, classes: Tensor) -> Tensor:
     return hits
 
 
-def _rows_with_hits(ids: Tensor, classes: Tensor) -> Tensor:
-    """Return the rows whose class is among the ids; a class of -1 is none."""
-    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
-        return torch.from_numpy(rows_among(classes.numpy(), ids.numpy()))
-    return torch.isin(classes, ids).nonzero()[:, 0]
-
-
 def hits_by_query(rows: Tensor, query_ids: Tensor) -> Tensor:
     """Mark the candidates that another example of the same query brought into the batch.
 
-    Formula: hits[b, s] = query_ids[rows[s]] == query_ids[b], where rows[s] ≥ 0.
+    hits[b, s] = query_ids[rows[s]] == query_ids[b], where rows[s] ≥ 0, for ``Candidates.rows`` [S]
+    or [B, S] and query_ids [B] → bool [B, S]: what a user chose in one example is no negative in
+    their others.
 
-    Shapes: rows [S] or [B, S] (``Candidates.rows``); query_ids [B] → bool [B, S].
-
-    Cost: O(B·S).
-
-    Reference: none.
-
-    Use when: the same user stands twice in the batch: what he chose there is no negative here.
-    Avoid when: candidates do not come from the batch.
-
-    >>> import torch
     >>> hits_by_query(torch.tensor([0, 1, 2, -1]), torch.tensor([7, 8, 7])).int().tolist()
     [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0]]
     """

@@ -17,17 +17,15 @@ _ROWS_AT_ONCE = 8192
 
 
 class _NormalisedHead(BatchHead, ScorerHead):
-    """What both heads share: reading a batch, −F_t, and the penalty on log Z."""
+    """What both heads share: −F_t, and the weight α of the penalty on log Z."""
 
     def __init__(self, scorer: Scorer, alpha: float, ignore_index: int) -> None:
-        super().__init__(scorer)
+        super().__init__(scorer, ignore_index=ignore_index)
         self.alpha = check_positive("alpha", alpha)
-        self.ignore_index = ignore_index
 
-    def _target_scores(self, batch: Batch) -> Tensor:
+    def _mean_target_scores(self, batch: Batch) -> Tensor:
         """Return F(x, t), [B]; the mean where there are several positives."""
-        scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
-        positives = read_positives(scores, batch.target_mask)
+        positives = read_positives(self._target_scores(batch), batch.target_mask)
         return (positives.share * positives.scores).sum(-1)
 
 
@@ -48,10 +46,9 @@ class SelfNormalisedHead(_NormalisedHead):
     Use when: training may be slow but scoring must not. Avoid when: training must be fast too
     (``InfrequentHead``, or NCE), or log P must be exact (``log_prob`` always is).
 
-    Biases that start at −log V make log Z start near 0. What is left of log Z at the end,
-    ``log_normalizer_statistics`` tells: it is the error of F as a log-probability.
+    Biases that start at −log V make log Z start near 0. ``log_normalizer_statistics`` measures what
+    is left of log Z at the end: the error of F as a log-probability.
 
-    >>> import torch
     >>> from widemax.scoring import TableScorer
     >>> head = SelfNormalisedHead(TableScorer(100, 8), alpha=0.1)
     >>> _ = head.scorer.weight.data.zero_()
@@ -66,7 +63,7 @@ class SelfNormalisedHead(_NormalisedHead):
         """Return the loss of each example, [B]; nothing is drawn."""
         log_normalizer = self.log_normalizer(batch.hidden)
         penalty = self.alpha * log_normalizer.square()
-        return log_normalizer - self._target_scores(batch) + penalty
+        return log_normalizer - self._mean_target_scores(batch) + penalty
 
 
 class InfrequentHead(_NormalisedHead):
@@ -84,12 +81,12 @@ class InfrequentHead(_NormalisedHead):
     Reference: Andreas & Klein 2015.
 
     Use when: the exact softmax is too slow and F must be log P without a proposal to draw from.
-    Avoid when: batches are so small that none is chosen for long: in between nothing holds F back.
+    Avoid when: batches are so small that for many steps no example is chosen: nothing then holds
+    F back.
 
-    Biases that start at −log V make log Z start near 0; without, the penalty (α/γ)·(log V)² of
+    Biases that start at −log V make log Z start near 0; without them, the penalty (α/γ)·(log V)² of
     the first steps is large. Losses of single batches are no likelihoods: they may be negative.
 
-    >>> import torch
     >>> from widemax.scoring import TableScorer
     >>> head = InfrequentHead(TableScorer(100, 8), alpha=10.0, fraction=0.5)
     >>> _ = head.scorer.weight.data.zero_()
@@ -114,7 +111,7 @@ class InfrequentHead(_NormalisedHead):
 
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the loss of each example, [B]; which pay for log Z is drawn."""
-        losses = -self._target_scores(batch)
+        losses = -self._mean_target_scores(batch)
         uniform = torch.rand(len(losses), device=losses.device, generator=generator)
         chosen = (uniform < self.fraction).nonzero()[:, 0]
         if not len(chosen):
@@ -126,45 +123,22 @@ class InfrequentHead(_NormalisedHead):
 
 @dataclass(frozen=True, kw_only=True)
 class LogNormalizerStatistics:
-    """How far scores are from log-probabilities: what is known of log Z over some examples.
-
-    Formula: log P(y | x) = F(x, y) − log Z(x), so that log Z is the error of F.
-
-    Shapes: three numbers.
-
-    Cost: it only holds them.
-
-    Reference: none.
-
-    Use when: reading what ``log_normalizer_statistics`` returns. Avoid when: log Z of each example
-    is wanted (``ScorerHead.log_normalizer``).
-
-    >>> LogNormalizerStatistics(mean=0.1, std=0.2, max_abs=0.4).max_abs
-    0.4
-    """
+    """How far scores are from log-probabilities: log Z(x) = F(x, y) − log P(y | x) of examples."""
 
     mean: float
+    """It can be subtracted from the scores."""
     std: float
+    """Over the examples, not corrected; it cannot be subtracted."""
     max_abs: float
+    """The largest error of a score as a log-probability."""
 
 
 @torch.no_grad()
 def log_normalizer_statistics(head: ScorerHead, hidden: Tensor) -> LogNormalizerStatistics:
-    """Measure how well the scores of a head normalise themselves.
+    """Measure how well the scores of a head normalise themselves, on hidden states [B, D].
 
-    Formula: mean, standard deviation (over the examples, not corrected) and largest absolute value
-    of log Z(x) = LSE over all classes of F(x, ·).
+    It costs O(B·V·D), some rows at a time.
 
-    Shapes: hidden [B, D], at least one row.
-
-    Cost: O(B·V·D), some rows at a time.
-
-    Reference: Andreas & Klein 2015.
-
-    Use when: deciding whether F may stand for log P: a mean away from 0 can be subtracted, a
-    spread cannot. Avoid when: the head was never asked to normalise; log Z then means nothing.
-
-    >>> import torch
     >>> import widemax as wm
     >>> head = wm.FullHead(wm.TableScorer(100, 8))
     >>> round(log_normalizer_statistics(head, torch.zeros(5, 8)).mean, 4)  # log 100

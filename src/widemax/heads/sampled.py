@@ -7,7 +7,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.heads.base import ScorerHead
-from widemax.heads.batch import Batch, check_weights, finish_losses, read_batch
+from widemax.heads.batch import Batch
 from widemax.heads.masks import hits_by_class, hits_by_query
 from widemax.objectives import Objective, find_from_factors, sampled_softmax
 from widemax.sampling import Sampler
@@ -79,15 +79,8 @@ class SampledHead(ScorerHead):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Draw candidates and return the objective of each example, [B]."""
-        batch = read_batch(
-            hidden,
-            targets,
-            num_classes=self.num_classes,
-            dimension=self.scorer.dimension,
-            ignore_index=self.ignore_index,
-        )
         # All is checked before anything is drawn: a refused batch must not teach the sampler.
-        check_weights(weights, len(hidden))
+        batch = self._read_batch(hidden, targets, weights)
         if history is not None:
             history = check_ids("history", history, self.num_classes, absent=True)
             _check_shape("history", history, len(hidden), "H")
@@ -97,7 +90,7 @@ class SampledHead(ScorerHead):
         candidates = draw(self.sampler, self.num_samples, batch, generator)
         excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
         losses = self._losses(batch, candidates, excluded)
-        return finish_losses(losses, batch, len(hidden), weights)
+        return batch.finish(losses)
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
         ids = candidates.ids
@@ -112,12 +105,12 @@ class SampledHead(ScorerHead):
             if from_factors is not None:
                 product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
                 return from_factors(product, **counts_and_hits)
-        target_scores = self.scorer(batch.hidden, batch.target_table.clamp(min=0))
+        target_scores = self._target_scores(batch)
         scores = self.scorer(batch.hidden, ids)
         if excluded is not None:
             scores = scores.masked_fill(excluded, -torch.inf)
         return self.objective(
-            target_scores.view(batch.targets.shape),
+            target_scores,
             scores,
             target_mask=batch.target_mask,
             **counts_and_hits,

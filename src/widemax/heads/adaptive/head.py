@@ -19,7 +19,7 @@ from widemax.heads.adaptive.cutoffs import (
 )
 from widemax.heads.adaptive.kept import cluster_cross_entropy
 from widemax.heads.base import BatchHead
-from widemax.heads.batch import Batch
+from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_log_normalizer, linear_scores
 from widemax.sampling.counts import Counts
 from widemax.validation import ABSENT, check_hidden, check_ids, check_num_classes
@@ -170,11 +170,8 @@ class AdaptiveHead(BatchHead):
 
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the exact loss of each example, [B]; nothing is drawn."""
-        ids = batch.target_table
-        # Shares like 1/3 are wanted in at least float32, whatever the model runs in.
-        present = (ids >= 0).to(torch.promote_types(batch.hidden.dtype, torch.float32))
-        shares = present / present.sum(-1, keepdim=True)
-        entries = ids.clamp(min=0)
+        ids = entries = batch.target_ids
+        shares = label_shares(batch.targets, batch.hidden)
         losses = []
         for index, tail in enumerate(self._tails()):
             inside = (ids >= tail.start) & (ids < tail.stop)

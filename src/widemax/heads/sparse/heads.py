@@ -9,7 +9,7 @@ from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
 from torch import Tensor
 
 from widemax.heads.base import BatchHead, ScorerHead
-from widemax.heads.batch import Batch
+from widemax.heads.batch import Batch, label_shares
 from widemax.heads.sparse.loss import RowLosses, Support, Targets, row_chunks, sparse_loss
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
@@ -42,8 +42,7 @@ class SparseHead(BatchHead, ScorerHead):
     """
 
     def __init__(self, scorer: Scorer, *, ignore_index: int = -100) -> None:
-        super().__init__(scorer)
-        self.ignore_index = ignore_index
+        super().__init__(scorer, ignore_index=ignore_index)
 
     @abstractmethod
     def support(self, scores: Tensor) -> Support:
@@ -56,10 +55,8 @@ class SparseHead(BatchHead, ScorerHead):
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the loss of each example, [B]; nothing is drawn."""
         queries, vectors, biases = self._inner_product(batch.hidden)
-        ids = batch.target_table
-        present = (ids >= 0).to(torch.promote_types(queries.dtype, torch.float32))
-        shares = present / present.sum(-1, keepdim=True)
-        return sparse_loss(queries, vectors, biases, ids.clamp(min=0), shares, self)
+        shares = label_shares(batch.targets, queries)
+        return sparse_loss(queries, vectors, biases, batch.target_ids, shares, self)
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x) of the given classes or of all; −inf where P is 0."""
