@@ -13,7 +13,6 @@ from tests.runs.run_metrics import check_stored_metrics
 from widemax.cli import app
 from widemax.runs.training import prepare
 from widemax.training.checkpoints import CheckpointStore
-from widemax.vocabulary.growth import grown
 
 OPTIONS = {"dimension": 8, "min_count": 2, "threads": 1, "validation_size": 20, "epochs": 2}
 KINDS = {
@@ -171,12 +170,12 @@ def test_the_command_line_takes_the_folder_of_a_run(tmp_path):
 def test_numbers_and_words_do_not_mix():
     words, numbers = wm.Vocabulary.count(["tea"]), wm.Vocabulary.count([7])
     with pytest.raises(ValueError, match="other must hold"):
-        grown(words, numbers)
+        words.merge(numbers)
 
 
 def test_two_unknown_words_do_not_mix():
     old = wm.Vocabulary.count(["tea"], unknown="?")
     with pytest.raises(ValueError, match="the same unknown key"):
-        grown(old, wm.Vocabulary.count(["tea"]), unknown="<unk>")
-    assert grown(old, wm.Vocabulary.count(["rum"]), min_count=2).unknown == "?"
-    assert grown(old, wm.Vocabulary.count(["?", "rum"]), min_count=2).total == 3
+        old.merge(wm.Vocabulary.count(["tea"]), unknown="<unk>")
+    assert old.merge(wm.Vocabulary.count(["rum"]), min_count=2).unknown == "?"
+    assert old.merge(wm.Vocabulary.count(["?", "rum"]), min_count=2).total == 3

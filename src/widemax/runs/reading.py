@@ -10,7 +10,6 @@ from widemax.data.reading.source import recognise
 from widemax.runs.config.config import Config
 from widemax.runs.features import with_features
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.growth import grown
 
 
 def read_configured(path: str | Path, config: Config) -> Source:
@@ -25,8 +24,8 @@ def read_growing(path: str | Path, config: Config, old: Vocabulary, folder: Path
     A word of the old run is a class however rare it is here; new ones must have ``min_count``.
     """
     source = _read(path, config, min_count=1, unknown=None)
-    vocabulary = grown(
-        old, source.vocabulary, min_count=config.min_count, unknown=config.unknown or None
+    vocabulary = old.merge(
+        source.vocabulary, min_count=config.min_count, unknown=config.unknown or None
     )
     return with_features(path, config, encoded_again(source, vocabulary), like=folder)
 

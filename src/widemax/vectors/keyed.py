@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from widemax.validation import check_tensor
-from widemax.vocabulary.keys import Keys, as_keys, first_row, nearest_spellings, quoted
+from widemax.vocabulary.keys import Keys, as_keys, first_row, not_among, quoted
 
 
 class KeyedVectors:
@@ -75,9 +75,7 @@ class KeyedVectors:
         """Return the vector of one key, [D]; for many, gather rows of ``vectors``."""
         row = self._row_by_key.get(key)
         if row is None:
-            nearest = nearest_spellings(key, self._keys) if isinstance(key, str) else []
-            hint = f"; nearest: {', '.join(map(quoted, nearest))}" if nearest else ""
-            raise ValueError(f"key is {quoted(key)}, which is not among the {len(self):,} keys{hint}")
+            raise ValueError(f"key {not_among(key, self._keys)}")
         return self._vectors[row]
 
     def __len__(self) -> int:

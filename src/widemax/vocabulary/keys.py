@@ -18,7 +18,7 @@ Keys: TypeAlias = "pl.Series | np.ndarray[Any, Any] | Tensor | Sequence[str] | S
 Counts: TypeAlias = "pl.Series | np.ndarray[Any, Any] | Tensor | Sequence[int]"
 
 MAX_TOTAL = 2**53
-"""Largest sum of counts: float64, in which samplers weigh them, still tells every count apart."""
+"""Largest sum of counts: up to it float64, in which samplers weigh them, is exact."""
 
 _LONGEST_KEY_SHOWN = 64
 _MOST_KEYS_COMPARED = 10_000
@@ -115,18 +115,18 @@ def first_row(mask: pl.Series) -> int:
     return int(mask.arg_true()[0])
 
 
-def nearest_spellings(key: str, keys: pl.Series) -> list[str]:
-    """Return up to three of the first ``keys`` that are spelt much like ``key``."""
-    if len(key) > _LONGEST_KEY_SHOWN:
-        return []
+def not_among(key: object, keys: pl.Series) -> str:
+    """Return the end of a message about a missing key, with the nearest spellings if there are any.
+
+    Only the first keys, which are the frequent ones of a vocabulary, are compared.
+    """
+    message = f"is {quoted(key)}, which is not among the {len(keys):,} keys"
+    if not isinstance(key, str) or len(key) > _LONGEST_KEY_SHOWN:
+        return message
     some = keys.head(_MOST_KEYS_COMPARED).cast(pl.String)
     short = some.filter(some.str.len_chars() <= _LONGEST_KEY_SHOWN)
-    return difflib.get_close_matches(key, short.to_list())
-
-
-def kind(dtype: pl.DataType) -> str:
-    """Return what keys of this type are called in a message."""
-    return "strings" if dtype == pl.String else "whole numbers"
+    nearest = difflib.get_close_matches(key, short.to_list())
+    return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
 
 
 def quoted(key: object) -> str:

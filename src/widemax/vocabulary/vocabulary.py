@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from widemax.storage.files import read_table, write_table
-from widemax.validation import ABSENT, check_ids
+from widemax.storage.manifest import check_version
+from widemax.validation import ABSENT, check_ids, check_whole
 from widemax.vocabulary.keys import (
+    MAX_TOTAL,
     Counts,
     Key,
     Keys,
@@ -24,8 +26,7 @@ from widemax.vocabulary.keys import (
     as_whole_numbers,
     first_problem,
     first_row,
-    kind,
-    nearest_spellings,
+    not_among,
     quoted,
     read_count_lines,
 )
@@ -41,21 +42,10 @@ _COLUMNS = {"key": (pl.String(), pl.Int64()), "count": (pl.Int64(),)}
 class Vocabulary:
     """Keys and their class ids: the most frequent key is class 0, the next class 1, and so on.
 
-    Formula: id(key) = the number of keys with a larger count, plus the number of keys with the
-    same count that came first.
-
-    Shapes: ``table`` is a polars frame with one row per class, in the order of the ids: ``key``
-    (strings or whole numbers) and ``count``. ``counts`` is int64 [V].
-
-    Cost: counting or encoding N keys is O(N) inside polars; ten million take about a second.
-
-    Reference: none.
-
-    Use when: the data name classes by anything other than 0 .. V − 1 in falling frequency, which
-    ``LogUniformSampler`` and the adaptive head rely on. Avoid when: they already do.
-
-    A vocabulary never changes: every method that seems to change it returns a new one. If there
-    is an ``unknown`` key, it is a class like any other, and stands for every key that has none.
+    Of keys with the same count the one that came first has the smaller id. A vocabulary never
+    changes: every method that seems to change it returns a new one. Counting or encoding ten
+    million keys takes about a second. ``LogUniformSampler`` and the adaptive head rely on ids in
+    falling frequency.
 
     >>> vocabulary = Vocabulary.count(["tea", "rum", "tea", "gin"], max_size=2, unknown="?")
     >>> vocabulary
@@ -65,7 +55,9 @@ class Vocabulary:
     """
 
     table: pl.DataFrame
+    """One row per class, in the order of the ids: ``key`` (string or int64) and ``count``."""
     unknown: Key | None = None
+    """The key, a class like any other, that stands for every key without a class."""
 
     def __post_init__(self) -> None:
         _check_columns(self.table)
@@ -168,7 +160,7 @@ class Vocabulary:
         """Return the id of one key; for many keys ``encode`` is the quick way."""
         found = self._id_by_key.get(key, self._unknown_id)
         if found is None:
-            raise ValueError(f"key {self._not_found(key)}")
+            raise ValueError(f"key {not_among(key, self.keys)}")
         return found
 
     def encode(self, keys: Keys, *, missing: Literal["error", "mark"] = "error") -> Tensor:
@@ -183,7 +175,7 @@ class Vocabulary:
         ids = self._find(sought)
         if ids.null_count() and self._unknown_id is None and missing == "error":
             row = first_row(ids.is_null())
-            raise ValueError(f"keys[{row}] {self._not_found(sought[row])}")
+            raise ValueError(f"keys[{row}] {not_among(sought[row], self.keys)}")
         return ids.fill_null(ABSENT if self._unknown_id is None else self._unknown_id).to_torch()
 
     def decode(self, ids: Tensor | np.ndarray[Any, Any] | Sequence[int]) -> list[Key]:
@@ -202,7 +194,7 @@ class Vocabulary:
     def trimmed(
         self, *, min_count: int = 0, max_size: int | None = None, unknown: Key | None = None
     ) -> Vocabulary:
-        """Keep the keys with at least ``min_count``, at most ``max_size`` of them; order anew.
+        """Keep the keys with at least ``min_count``, at most ``max_size`` of them; sort again.
 
         With an ``unknown`` key (or one that is there already) the counts of the dropped keys are
         added to it. It is itself never dropped, is one of the ``max_size``, and comes last among
@@ -218,8 +210,7 @@ class Vocabulary:
             others = table.filter(pl.col("key") != unknown, pl.col("count") >= min_count)
             kept = others.head(size - 1)
             rest = self.total - int(kept["count"].sum())
-            row = pl.DataFrame({"key": [unknown], "count": [rest]}, schema=table.schema)
-            kept = _in_falling_count(pl.concat([kept, row]))
+            kept = _in_falling_count(_appended(kept, unknown, rest))
         if kept.is_empty():
             raise ValueError(
                 f"min_count = {min_count:,} leaves no key: the largest count is "
@@ -227,20 +218,39 @@ class Vocabulary:
             )
         return Vocabulary(kept, unknown)
 
-    def merge(self, other: Vocabulary) -> Vocabulary:
-        """Return the vocabulary of both, counts added and ids sorted anew.
+    def merge(
+        self, other: Vocabulary, *, min_count: int = 0, unknown: Key | None = None
+    ) -> Vocabulary:
+        """Return the vocabulary of both, counts added and ids sorted again.
 
-        Ties keep the order of this vocabulary, then that of the other.
+        A key that only ``other`` has needs at least ``min_count``; the counts of those with less
+        go to the unknown key, if there is one. Ties keep the order of this vocabulary, then that
+        of the other.
+
+        >>> old = Vocabulary.from_counts(["tea", "rum"], [5, 1])
+        >>> found = Vocabulary.count(["gin", "gin", "ale", "rum"])
+        >>> old.merge(found, min_count=2)
+        Vocabulary(3 keys, total 9: 'tea' 5, 'rum' 2, 'gin' 2)
+        >>> old.merge(found, min_count=2, unknown="?").total
+        10
         """
-        if self.unknown is not None and other.unknown not in (None, self.unknown):
+        _check_limits(min_count, None)
+        given = [key for key in (self.unknown, unknown, other.unknown) if key is not None]
+        if len(set(given)) > 1:
             raise ValueError(
-                f"other must have the same unknown key {quoted(self.unknown)} or none, "
-                f"got {quoted(other.unknown)}"
+                f"other must have the same unknown key {quoted(given[0])} or none, "
+                f"got {quoted(given[-1])}"
             )
-        key = pl.concat([self.keys, self._like_own_keys(other.keys, name="other")])
-        count = pl.concat([self.table["count"], other.table["count"]])
-        unknown = other.unknown if self.unknown is None else self.unknown
-        return Vocabulary(_in_falling_count(_summed(pl.DataFrame([key, count]))), unknown)
+        key = self._like_own_keys(other.keys, name="other")
+        table = pl.DataFrame([key, other.table["count"]])
+        kept = table.filter(
+            (pl.col("count") >= min_count) | pl.col("key").is_in(self.keys.implode())
+        )
+        if given:
+            rest = other.total - int(kept["count"].sum())
+            kept = _appended(kept, self._own_type("unknown", given[0]), rest)
+        merged = _in_falling_count(_summed(pl.concat([self.table, kept])))
+        return Vocabulary(merged, given[0] if given else None)
 
     def grow(self, keys: Keys, *, min_count: int = 1) -> Vocabulary:
         """Count more ``keys``: no class changes its id, new keys get ids at the end.
@@ -254,8 +264,7 @@ class Vocabulary:
         rare = ~known & (seen["count"] < min_count)
         more = [self.table, _in_falling_count(seen.filter(~rare))]
         if self.unknown is not None:
-            dropped = {"key": [self.unknown], "count": [int(seen.filter(rare)["count"].sum())]}
-            more.append(pl.DataFrame(dropped, schema=self.table.schema))
+            more[-1] = _appended(more[-1], self.unknown, int(seen.filter(rare)["count"].sum()))
         # Keys stay where they first stand, so the old ones keep their rows.
         return Vocabulary(_summed(pl.concat(more)), self.unknown)
 
@@ -306,22 +315,15 @@ class Vocabulary:
             return pl.Series("key", [], dtype=self.keys.dtype)
         if keys.dtype != self.keys.dtype:
             raise ValueError(
-                f"{name} must hold {kind(self.keys.dtype)} like the vocabulary, "
-                f"got {kind(keys.dtype)}"
+                f"{name} must hold {_type_name(self.keys)} like the vocabulary, "
+                f"got {_type_name(keys)}"
             )
         return keys
 
     def _own_type(self, name: str, key: Key) -> Key:
         """Return ``key`` if it can stand in the column of keys."""
-        keys = as_keys(pl.Series([key]), name=name)
-        self._like_own_keys(keys, name=name)
+        self._like_own_keys(as_keys(pl.Series([key]), name=name), name=name)
         return key
-
-    def _not_found(self, key: object) -> str:
-        """Return a message about a missing key, with the nearest spellings among the frequent."""
-        message = f"is {quoted(key)}, which is not among the {len(self):,} keys"
-        nearest = nearest_spellings(key, self.keys) if isinstance(key, str) else []
-        return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
 
 
 def _counted(keys: pl.Series) -> pl.DataFrame:
@@ -335,16 +337,22 @@ def _summed(table: pl.DataFrame) -> pl.DataFrame:
     return table.group_by("key", maintain_order=True).agg(pl.col("count").sum())
 
 
+def _appended(table: pl.DataFrame, key: Key, count: int) -> pl.DataFrame:
+    return pl.concat([table, pl.DataFrame({"key": [key], "count": [count]}, schema=table.schema)])
+
+
 def _in_falling_count(table: pl.DataFrame) -> pl.DataFrame:
     return table.sort("count", descending=True, maintain_order=True)
 
 
+def _type_name(keys: pl.Series) -> str:
+    return "strings" if keys.dtype == pl.String else "whole numbers"
+
+
 def _check_limits(min_count: int, max_size: int | None) -> None:
-    for name, value, least in (("min_count", min_count, 0), ("max_size", max_size, 1)):
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    check_whole("min_count", min_count, 0, MAX_TOTAL)
+    if max_size is not None:
+        check_whole("max_size", max_size, 1, MAX_TOTAL)
 
 
 def _check_columns(table: pl.DataFrame) -> None:
@@ -364,11 +372,7 @@ def _check_version(fields: Mapping[str, str], columns: Sequence[str]) -> None:
         raise ValueError(
             f"field {_VERSION_FIELD} must be a whole number, got {version!r} (columns {columns})"
         )
-    if int(version) > FORMAT_VERSION:
-        raise ValueError(
-            f"its format is version {version} and this widemax reads up to {FORMAT_VERSION}; "
-            "a newer widemax is needed"
-        )
+    check_version("it", int(version), FORMAT_VERSION)
 
 
 def _stored_unknown(fields: Mapping[str, str]) -> Key | None:

@@ -198,7 +198,9 @@ def _plain(name: str) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(map(quoted, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
+    return ", ".join(map(quoted, names[:_MOST_LISTED])) + (
+        ", …" if len(names) > _MOST_LISTED else ""
+    )
 
 
 def _listed_types(schema: pl.Schema) -> str:
