@@ -75,9 +75,7 @@ def test_a_model_without_goals_in_its_batch_is_skip_gram():
 def test_losses_equal_brute_force_over_pairs_and_their_negatives():
     counts, markets = torch.arange(12, 0, -1), torch.arange(12) % 3
     torch.manual_seed(0)
-    model = Airbnb.with_markets(
-        counts, markets, dimension=5, negatives=2, market_negatives=3
-    ).double()
+    model = Airbnb.create(counts, markets, dimension=5, negatives=2, market_negatives=3).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     sessions = Sequences.from_lists([[4, 1, 7, 9], [2, 3]])
@@ -111,7 +109,7 @@ def test_the_same_seed_gives_the_same_bits():
 
     def trained(seed):
         torch.manual_seed(0)
-        model = Airbnb.with_markets(torch.ones(12), torch.arange(12) % 3, dimension=5)
+        model = Airbnb.create(torch.ones(12), torch.arange(12) % 3, dimension=5)
         return train(model, sessions, window=2, steps=20, seed=seed).key_vectors()
 
     assert torch.equal(trained(1), trained(1))
@@ -192,17 +190,17 @@ def test_market_negatives_tell_the_items_of_a_market_apart():
     torch.manual_seed(0)
     anywhere = train(without_markets(counts, dimension=16, negatives=10), log, window=2)
     torch.manual_seed(0)
-    nearby = train(Airbnb.with_markets(counts, markets, dimension=16), log, window=2)
+    nearby = train(Airbnb.create(counts, markets, dimension=16), log, window=2)
     assert separation_within_markets(nearby) > 2 * separation_within_markets(anywhere)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Airbnb.with_markets(torch.ones(3), torch.arange(2)), "counts"),
-        (lambda: Airbnb.with_markets(torch.ones(3), torch.arange(3), negatives=0), "negatives"),
+        (lambda: Airbnb.create(torch.ones(3), torch.arange(2)), "counts"),
+        (lambda: Airbnb.create(torch.ones(3), torch.arange(3), negatives=0), "negatives"),
         (
-            lambda: Airbnb.with_markets(torch.ones(3), torch.arange(3), market_negatives=0),
+            lambda: Airbnb.create(torch.ones(3), torch.arange(3), market_negatives=0),
             "market_negatives",
         ),
         (

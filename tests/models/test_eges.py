@@ -83,7 +83,7 @@ def test_gradients_are_right_and_hold_the_rows_of_the_batch_only():
 def test_losses_equal_brute_force():
     torch.manual_seed(0)
     counts = torch.tensor([4, 3, 2, 0, 1, 0])
-    model = EGES.with_negatives(counts, SIDE, NUM_VALUES, dimension=5, negatives=2).double()
+    model = EGES.create(counts, SIDE, NUM_VALUES, dimension=5, negatives=2).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     drawn = []
@@ -132,7 +132,7 @@ def trained(steps=120, seed=0):
     walks = graph.walks(5, 10, generator=torch.Generator().manual_seed(seed))
     torch.manual_seed(seed)
     counts = torch.bincount(sessions.values, minlength=V)
-    model = EGES.with_negatives(counts, side, [KINDS + 1, BRANDS], dimension=16)
+    model = EGES.create(counts, side, [KINDS + 1, BRANDS], dimension=16)
     windows = model.windows(walks, max_history=1, window=3)
     optimizer = RowAdagrad(model.parameters(), lr=0.2)
     taken = GradientSteps(model, optimizer, windows, batch_size=256, seed=seed)
@@ -194,7 +194,7 @@ ASKED = WindowBatch(context=torch.tensor([[1]]), targets=torch.tensor([-1]))
 
 
 def small():
-    return EGES.with_negatives(torch.ones(6), SIDE, NUM_VALUES, dimension=4)
+    return EGES.create(torch.ones(6), SIDE, NUM_VALUES, dimension=4)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def small():
         (lambda: SideInformationEncoder(SIDE, NUM_VALUES, 5, seen=SEEN[:2]), "seen"),
         (lambda: random_encoder()(torch.tensor([6])), "ids"),
         (lambda: random_encoder().vectors_of(torch.tensor([[1, 4, 0]])), "side"),
-        (lambda: EGES.with_negatives(torch.ones(2), SIDE, NUM_VALUES), "side"),
+        (lambda: EGES.create(torch.ones(2), SIDE, NUM_VALUES), "side"),
         (lambda: small().topk(ASKED, 7), "k must"),
         (lambda: small().topk(ASKED, 1, exclude=torch.tensor([1])), "exclude"),
         (lambda: small().topk(ASKED, 1, exclude=torch.tensor([[6]])), "exclude"),

@@ -13,7 +13,8 @@ from widemax.data import Sequences, WindowBatch
 from widemax.data.splitting.holdout import Holdout
 from widemax.encoders.mean_rows import mean_rows
 from widemax.encoders.youtube_dnn import Tower, YouTubeDNNEncoder
-from widemax.models.retrieval.youtube_dnn import YouTubeDNN, softmax_head
+from widemax.models.retrieval.history import softmax_head
+from widemax.models.retrieval.youtube_dnn import YouTubeDNN
 from widemax.optim import RowAdam
 from widemax.training.steps import GradientSteps
 

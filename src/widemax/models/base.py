@@ -18,24 +18,23 @@ class Model(nn.Module, ABC):
     Formula: losses = head(hidden(batch), targets); a class scores head.scores(hidden(batch)), and
     where a model has several hidden states for one example, the best of theirs.
 
-    Shapes: context [B, H] padded with -1, targets [B] → losses [B]; hidden states [B, D], or
+    Contexts are [B, H], padded with -1; targets [B]; losses [B]; hidden states [B, D], or
     [B, K, D] of a model with K interests.
-
-    Cost: that of its encoder and its head.
-
-    Reference: none.
 
     Use when: writing a model that ``widemax train`` can train. Avoid when: you have a training
     loop of your own (use the head in it).
-
-    >>> import widemax as wm
-    >>> issubclass(wm.CBOW, wm.Model)
-    True
     """
 
+    encoder: nn.Module | None
+    """None in a model that is counted or solved: its head is asked by contexts."""
     head: Head
     causal = False
-    """Whether a class is told from those before it alone, so that a text can be gone on with."""
+    """Whether a class is predicted only from those before it, so that text can be generated."""
+
+    def __init__(self, encoder: nn.Module | None, head: Head) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
 
     @staticmethod
     @abstractmethod
@@ -44,14 +43,15 @@ class Model(nn.Module, ABC):
     ) -> Windows:
         """Return the examples of sequences, or those at the given positions."""
 
-    @abstractmethod
     def encode(self, context: Tensor) -> Tensor:
-        """Return the hidden states [B, D] of contexts [B, H]."""
+        """Return the hidden states of contexts [B, H] of users who are not known."""
+        hidden: Tensor = context if self.encoder is None else self.encoder(context)
+        return hidden
 
     def hidden(self, batch: WindowBatch) -> Tensor:
-        """Return the hidden states of examples, [B, D] or [B, K, D]; targets are not looked at.
+        """Return the hidden states of examples, [B, D] or [B, K, D], ignoring their targets.
 
-        A model that knows its users reads ``batch.users`` and ``batch.ages``, too.
+        A model that knows its users also reads ``batch.users`` and ``batch.ages``.
         """
         return self.encode(batch.context)
 
@@ -65,9 +65,9 @@ class Model(nn.Module, ABC):
     def log_prob(self, batch: WindowBatch) -> Tensor:
         """Return log P of all classes, normalised over the scores they are ranked by, [B, V]."""
         hidden = self.hidden(batch)
-        return (
-            self.head.log_prob(hidden) if hidden.dim() == 2 else self.scores(batch).log_softmax(-1)
-        )
+        if hidden.dim() == 2:
+            return self.head.log_prob(hidden)
+        return self.scores(batch).log_softmax(-1)
 
     def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes of each example, leaving out ``exclude`` [B, E]."""

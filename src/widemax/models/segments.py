@@ -14,46 +14,24 @@ from widemax.validation import ABSENT, as_int64, check_tensor, check_whole
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentBatch:
-    """Some segments: each word that is to be told, and the word before it.
-
-    Formula: see ``Segments``.
-
-    Shapes: ``context`` and ``targets`` are int64 [B, L]; -1 in ``targets`` where nothing is to be
-    told, in ``context`` after the end of a segment, and first in it where a sequence begins.
-
-    Cost: it only holds tensors.
-
-    Reference: none.
-
-    Use when: reading what ``Segments.batch`` returns. Avoid when: nothing else makes one.
-
-    >>> batch = Segments(Sequences.from_lists([[4, 0, 2]]), length=5).batch(torch.tensor([0]))
-    >>> batch.context.tolist(), batch.targets.tolist()
-    ([[-1, 4, 0]], [[4, 0, 2]])
-    """
+    """Some segments: each word to predict, and the word before it."""
 
     context: Tensor
+    """int64 [B, L]; -1 after the end of a segment, and first in it where a sequence begins."""
+
     targets: Tensor
+    """int64 [B, L]; -1 where nothing is to be predicted."""
 
 
 class Segments:
     """One example for each stretch of ``length`` words: all of them, each from those before it.
 
-    Formula: a segment has the words p … q of a sequence as targets, and beside each target the
-    word before it as context; each word of each sequence is a target once. It begins with the
-    ``overlap`` words before p (as many as there are), which are read and not told.
-
-    Shapes: ``batch`` takes int64 [B] rows, each in 0 … M − 1 for M segments, and returns [B, L],
-    L = ``length`` + ``overlap``, or less where all of these segments are shorter.
-
-    Cost: 24 bytes per segment; a batch is a gather of B·L values. The recurrence takes
-    1 + ``overlap``/``length`` steps a word, where ``Windows`` of H words would take H.
-
-    Reference: truncated back-propagation through time, with segments of their own in place of a
-    state carried on, so that they can be shuffled.
-
-    Use when: training ``LSTMLanguageModel``. Avoid when: the model reads a fixed number of words
-    (``Windows``).
+    A segment has the words p … q of a sequence as targets, and beside each target the word before
+    it as context; each word of each sequence is a target once. It begins with the ``overlap`` words
+    before p (as many as there are), which are read and not predicted. A recurrent model takes
+    1 + ``overlap``/``length`` steps a word, where ``Windows`` of H words would take H: truncated
+    back-propagation through time, with segments of their own in place of a state carried over, so
+    that they can be shuffled.
 
     >>> segments = Segments(Sequences.from_lists([[4, 0, 2, 7, 5]]), length=3, overlap=1)
     >>> batch = segments.batch(torch.arange(len(segments)))
@@ -79,8 +57,14 @@ class Segments:
         return len(self._starts)
 
     def batch(self, rows: Tensor) -> SegmentBatch:
-        """Return the segments ``rows`` [B]."""
-        rows = _check_rows(rows, len(self))
+        """Return the segments ``rows`` [B], no wider than the longest of them."""
+        if check_tensor("rows", rows).dim() != 1:
+            raise ValueError(f"rows must have one dimension, got {list(rows.shape)}")
+        rows = as_int64("rows", rows)
+        outside = rows[(rows < 0) | (rows >= len(self))]
+        if len(outside):
+            last = len(self) - 1
+            raise ValueError(f"rows must be between 0 and {last:,}, got {int(outside[0]):,}")
         begins, starts, stops = (
             each[rows, None] for each in (self._begins, self._starts, self._stops)
         )
@@ -94,18 +78,24 @@ class Segments:
         )
 
     def _words(self, places: Tensor, there: Tensor) -> Tensor:
-        """Return the words at places, and -1 where there are none to be read."""
+        """Return the words at places, and -1 where there are none to read."""
         values = self.sequences.values
         if not len(values):
             return torch.full_like(places, ABSENT)
         return torch.where(there, values[places.clamp(0, len(values) - 1)], ABSENT)
 
 
-def _check_rows(rows: Tensor, size: int) -> Tensor:
-    if check_tensor("rows", rows).dim() != 1:
-        raise ValueError(f"rows must have one dimension, got {list(rows.shape)}")
-    rows = as_int64("rows", rows)
-    outside = rows[(rows < 0) | (rows >= size)]
-    if len(outside):
-        raise ValueError(f"rows must be between 0 and {size - 1:,}, got {int(outside[0]):,}")
-    return rows
+def sequence_starts(context: Tensor) -> Tensor:
+    """Return in which segments [B, L] a sequence begins, bool [B, 1]."""
+    if check_tensor("context", context).dim() != 2:
+        raise ValueError(f"context must have two dimensions, got {list(context.shape)}")
+    return context[:, :1] < 0
+
+
+def without_start(values: Tensor, starts: Tensor) -> Tensor:
+    """Return rows [B, L], moved left by one place where a sequence begins, bool [B, 1].
+
+    The first word of a sequence has nothing before it to be predicted from.
+    """
+    moved = torch.cat([values[:, 1:], torch.full_like(values[:, :1], ABSENT)], dim=1)
+    return torch.where(starts, moved, values)

@@ -145,7 +145,7 @@ def build_airbnb(config: Config, source: Source) -> Model:
     codes, _ = side_codes(source.item_features)
     markets = torch.zeros(len(counts), dtype=torch.int64) if codes is None else codes[:, 0]
     half = max(1, config.num_samples // 2)
-    return Airbnb.with_markets(
+    return Airbnb.create(
         counts,
         markets,
         dimension=config.dimension,
@@ -162,7 +162,7 @@ def build_eges(config: Config, source: Source) -> Model:
     codes, num_values = side_codes(source.item_features)
     if codes is None:
         codes, num_values = torch.zeros(len(counts), 1, dtype=torch.int64), [1]
-    return EGES.with_negatives(
+    return EGES.create(
         counts,
         codes,
         num_values,

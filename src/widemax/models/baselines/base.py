@@ -1,4 +1,4 @@
-"""What the simple recommenders share: fitted in one go, asked by the set of items of a history."""
+"""What the simple recommenders share: fitted in one go, a history is a set of items."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from widemax.candidates import TopK
-from widemax.data import Sequences, Windows
+from widemax.data import Sequences
 from widemax.data.sequences import offsets_of
-from widemax.heads import Head
-from widemax.heads.exact_topk import best_keeper
-from widemax.models.base import Model
-from widemax.validation import ABSENT, check_ids, check_num_classes, check_tensor, check_whole
-
-_SCORES_AT_ONCE = 2**24
+from widemax.models.context_head import ContextHead
+from widemax.models.retrieval.history import HistoryModel
+from widemax.validation import ABSENT, check_ids, check_tensor
 
 
-class SetHead(Head):
+class SetHead(ContextHead):
     """The scores of a simple recommender, asked by contexts instead of hidden states.
 
     Formula: F(x, y) = ``set_scores`` of the distinct items of the context; log P = F − LSE of F,
@@ -28,12 +24,10 @@ class SetHead(Head):
     Shapes: ``hidden`` is the context itself, int64 [B, H], -1 where there is no item;
     ``set_scores`` takes such a context in which no item is repeated and returns [B, V].
 
-    Cost: that of the scores of all V classes; best classes are sought some rows at a time.
-
-    Reference: none.
+    Cost: that of the scores of all V classes.
 
     Use when: a recommender without hidden states should answer like any other. Avoid when: there
-    is anything to train by gradients.
+    is anything to train with gradients.
 
     >>> head = SetHead(3, lambda sets: (sets[:, :, None] == torch.arange(3)).sum(1).float())
     >>> head.scores(torch.tensor([[2, 2, -1]])).tolist()
@@ -41,21 +35,8 @@ class SetHead(Head):
     """
 
     def __init__(self, num_classes: int, set_scores: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.num_classes = check_num_classes(num_classes)
+        super().__init__(num_classes)
         self._set_scores = set_scores
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Return −log P of each target, [B]."""
-        losses = -self.log_prob(hidden, targets[:, None])[:, 0]
-        return losses if weights is None else losses * weights
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""
@@ -65,36 +46,6 @@ class SetHead(Head):
         """Return the scores, normalised over all classes by a softmax."""
         return _chosen(self._all_scores(hidden).log_softmax(-1), ids)
 
-    @torch.no_grad()
-    def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
-        """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
-        k = check_whole("k", k, 1, self.num_classes)
-        if exclude is not None:
-            if check_tensor("exclude", exclude).dim() != 2 or len(exclude) != len(hidden):
-                raise ValueError(
-                    f"exclude must have shape [{len(hidden)}, E], got {list(exclude.shape)}"
-                )
-            exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
-        rows = max(1, _SCORES_AT_ONCE // self.num_classes)
-        parts = [
-            self._best(hidden[start : start + rows], k, exclude, start)
-            for start in range(0, max(1, len(hidden)), rows)
-        ]
-        return TopK(
-            ids=torch.cat([part.ids for part in parts]),
-            scores=torch.cat([part.scores for part in parts]),
-        )
-
-    def _best(self, hidden: Tensor, k: int, exclude: Tensor | None, start: int) -> TopK:
-        scores = self._all_scores(hidden).clone()
-        if exclude is not None:
-            left_out = exclude[start : start + len(hidden)]
-            rows, places = (left_out >= 0).nonzero(as_tuple=True)
-            scores[rows, left_out[rows, places]] = -torch.inf
-        keeper = best_keeper(scores, k)
-        keeper.offer(slice(0, len(scores)), 0, scores)
-        return keeper.result()
-
     def _all_scores(self, hidden: Tensor) -> Tensor:
         if check_tensor("hidden", hidden).dim() != 2:
             raise ValueError(f"hidden must have shape [B, H], got {list(hidden.shape)}")
@@ -102,31 +53,20 @@ class SetHead(Head):
         return self._set_scores(as_sets(hidden))
 
 
-class Baseline(Model):
+class Baseline(HistoryModel):
     """A recommender that is fitted instead of trained, and sees a history as a set.
 
-    Formula: see each of them.
+    What is fitted are buffers whose shapes follow from the arguments, so that ``load_state_dict``
+    takes them.
 
-    Shapes: as ``Model``; ``encode`` hands the context on as it is. What is fitted are buffers whose
-    shapes follow from the arguments, so that ``load_state_dict`` takes them.
-
-    Cost: see each of them.
-
-    Reference: none.
-
-    Use when: writing a recommender that models are to be compared with. Avoid when: it is trained
-    by gradients (``Model``).
-
-    >>> from widemax.models.baselines.popularity import Popularity
-    >>> issubclass(Popularity, Baseline)
-    True
+    Use when: writing a recommender to compare models with. Avoid when: it is trained with
+    gradients (``Model``).
     """
 
     fitted: Tensor
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.head = SetHead(num_classes, self._fitted_scores)
+        super().__init__(None, SetHead(num_classes, self._fitted_scores))
         self.register_buffer("fitted", torch.tensor(False))
 
     @property
@@ -147,17 +87,6 @@ class Baseline(Model):
         check_ids("sequences", sequences.values, self.num_classes)
         self.fit_sets(distinct(sequences))
         self.fitted.fill_(True)
-
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item with the ``max_history`` items before it, where there are any."""
-        return Windows(sequences, before=max_history, positions=positions, require_context=True)
-
-    def encode(self, context: Tensor) -> Tensor:
-        """Return the context itself."""
-        return context
 
     def _fitted_scores(self, sets: Tensor) -> Tensor:
         if not self.fitted:

@@ -16,15 +16,13 @@ _USERS_AT_ONCE = 2**22
 
 
 class EASE(Baseline):
-    """Tells each item from the set of all others, by the best linear weights there are.
+    """Predicts each item from the set of all others, by the best linear weights.
 
     Formula: B minimises |X − X·B|² + regularisation·|B|² with a diagonal of 0, for X [users, V] of
     0 and 1: with P = (XᵀX + regularisation·I)⁻¹, B_ij = −P_ij / P_jj off the diagonal. F(x, y) =
     Σ over the items i of x of B_iy.
 
-    Shapes: as ``Model``; ``weight`` float32 [V, V], V up to ``MAX_EASE_CLASSES``.
-
-    Cost: O(V³) time and 20·V² bytes to fit, once; O(B·H·V) scores.
+    Fitting takes O(V³) time and 20·V² bytes, V up to ``MAX_EASE_CLASSES``.
 
     Reference: Steck 2019.
 

@@ -27,9 +27,7 @@ class IALS(Baseline):
     x_u = (VᵀV + confidence·Σ_i v_i v_iᵀ + regularisation·I)⁻¹ (1 + confidence)·Σ_i v_i over the
     items of u. F(x, y) = x·v_y, x solved from the history in the same way.
 
-    Shapes: as ``Model``; ``item_vectors`` float32 [V, D]; user vectors are not kept.
-
-    Cost: O(T·D² + (N + V)·D³) a sweep for T choices of N users; as much for each history asked.
+    A sweep over T choices of N users takes O(T·D² + (N + V)·D³). User vectors are not kept.
 
     Reference: Hu, Koren & Volinsky 2008.
 
@@ -98,7 +96,7 @@ class IALS(Baseline):
 
 
 def _padded_parts(sets: Sequences, most_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows of similar length and their members [B, L], padded with -1, until all are had."""
+    """Yield rows of similar length and their members [B, L], padded with -1."""
     order = sets.lengths.argsort(stable=True)
     start = 0
     while start < len(order):

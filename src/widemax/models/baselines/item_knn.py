@@ -20,9 +20,7 @@ class ItemKNN(Baseline):
     s(i, y), s(i, j) = n_ij / (√(n_i·n_j) + shrinkage), n_i the users of i and n_ij those of both:
     the cosine of their columns, held down where few users speak for it.
 
-    Shapes: as ``Model``; ``neighbours`` int64 and ``similarities`` float32 [V, num_neighbours].
-
-    Cost: O(Σ over users of their items squared) to fit; 12 bytes a neighbour; O(B·(V + H·N)).
+    Fitting takes O(Σ over users of their items squared), and 12 bytes a neighbour.
 
     Reference: Deshpande & Karypis 2004; the shrinkage is that of Bell & Koren 2007.
 

@@ -15,10 +15,6 @@ class Popularity(Baseline):
 
     Formula: F(x, y) = log P(y) = log((n_y + 1) / Σ (n + 1)), n_y the users who chose y.
 
-    Shapes: as ``Model``; ``counts`` int64 [V].
-
-    Cost: one pass to count; O(B·V) scores.
-
     Reference: Laplace's rule of succession keeps unseen items possible.
 
     Use when: a floor is wanted that every other recommender must beat. Avoid when: users differ.

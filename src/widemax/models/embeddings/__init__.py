@@ -1,1 +1,31 @@
 """The skip-gram family: vectors from what stands together."""
+
+from widemax.models.embeddings.airbnb import Airbnb, GoalBatch, GoalWindows
+from widemax.models.embeddings.eges import EGES
+from widemax.models.embeddings.item2vec import Item2Vec, shuffled_baskets
+from widemax.models.embeddings.kernel_steps import Word2VecSteps, train_word2vec
+from widemax.models.embeddings.word2vec import (
+    CBOW,
+    BagModel,
+    SkipGram,
+    WordModel,
+    keep_probability,
+    start_small,
+)
+
+__all__ = [
+    "CBOW",
+    "EGES",
+    "Airbnb",
+    "BagModel",
+    "GoalBatch",
+    "GoalWindows",
+    "Item2Vec",
+    "SkipGram",
+    "Word2VecSteps",
+    "WordModel",
+    "keep_probability",
+    "shuffled_baskets",
+    "start_small",
+    "train_word2vec",
+]

@@ -21,41 +21,18 @@ from widemax.validation import ABSENT, check_tensor, check_whole
 
 @dataclass(frozen=True, kw_only=True)
 class GoalBatch(WindowBatch):
-    """Some targets with the items around each, and the item that each led to.
-
-    Formula: see ``GoalWindows``.
-
-    Shapes: as ``WindowBatch``; ``goals`` int64 [B], -1 where there is none.
-
-    Cost: it only holds tensors.
-
-    Reference: none.
-
-    Use when: reading what ``GoalWindows.batch`` returns. Avoid when: sessions have no goals.
-
-    >>> windows = GoalWindows(Sequences.from_lists([[4, 0, 2]]), window=1)
-    >>> windows.batch(torch.arange(3)).goals.tolist()
-    [2, 2, -1]
-    """
+    """Some targets with the items around each, and the item that each led to."""
 
     goals: Tensor
+    """int64 [B], -1 where there is none."""
 
 
 class GoalWindows(Windows):
     """One example for each position: the item there, those around it, and what it led to.
 
-    Formula: goal(p) = the first item at or after p in the session that was booked; -1 if there is
-    none, or if it is the item at p itself.
-
-    Shapes: ``goals`` bool [T], True where the item was booked; without it, the last of a session
-    was. The rest as ``Windows``.
-
-    Cost: as ``Windows``, and 8 bytes for each value.
-
-    Reference: Grbovic & Cheng 2018 (the booked listing as global context).
-
-    Use when: sessions end in something that counts more than what comes before: a booking, a
-    purchase, an application. Avoid when: all that stands in a session counts alike.
+    It led to the first item at or after it in the session that was booked (or bought, or applied
+    for): -1 if there is none, or if it is the item itself. ``goals`` bool [T] is True where an item
+    was booked; without it, the last of a session was.
 
     >>> sessions = Sequences.from_lists([[4, 0, 2, 1], [3, 5]])
     >>> booked = torch.tensor([False, True, False, False, False, True])
@@ -91,17 +68,11 @@ class GoalWindows(Windows):
 
 
 class Airbnb(Item2Vec):
-    """Item2Vec that draws clicks towards what was booked, and tells the items of a market apart.
+    """Item2Vec that draws clicks towards what was booked, and separates the items of a market.
 
     Formula: the pairs of ``SkipGram``, and for every click l whose session led to a booking b, as
     if b stood in its window however far it is, −log P(b | u(l)) − log P(l | u(b)); negatives are
     drawn from all items and, ``market_negatives`` of them, from the market of the target.
-
-    Shapes: as ``Model``, with one loss for each pair: those of the windows, those of bookings from
-    clicks, those of clicks from bookings. ``windows`` takes ``goals`` bool [T], True where an item
-    was booked; without it, the last of a session was.
-
-    Cost: as ``SkipGram``, with two pairs more for each click. Trained through gradients.
 
     Reference: Grbovic & Cheng, "Real-time Personalization using Embeddings for Search Ranking at
     Airbnb", 2018.
@@ -109,12 +80,13 @@ class Airbnb(Item2Vec):
     Use when: sessions of clicks end in bookings, and are mostly of one market. Avoid when: there
     are neither goals nor markets (``Item2Vec``).
 
-    The paper tells the booking from the click alone, without negatives; here it is a pair like all
-    others of a window: told both ways, so that the vectors u of both come near, and by any head.
-    ``subsample`` thins the windows, never the goals.
+    The paper predicts the booking from the click alone, without negatives; here it is a pair like
+    all others of a window: predicted both ways, so that the vectors u of both come near, and by any
+    head. There is one loss for each pair: those of the windows, of bookings from clicks, of clicks
+    from bookings. ``subsample`` thins the windows, never the goals. Trained with gradients.
 
     >>> counts, markets = torch.tensor([9, 8, 7, 6]), torch.tensor([0, 0, 1, 1])
-    >>> model = Airbnb.with_markets(counts, markets, dimension=4)
+    >>> model = Airbnb.create(counts, markets, dimension=4)
     >>> sessions = Sequences.from_lists([[1, 1, 0], [3, 2]])
     >>> windows = model.windows(sessions, max_history=1, window=9)
     >>> losses = model(windows.batch(torch.arange(5)), generator=torch.Generator().manual_seed(0))
@@ -123,7 +95,7 @@ class Airbnb(Item2Vec):
     """
 
     @classmethod
-    def with_markets(
+    def create(
         cls,
         counts: Tensor,
         markets: Tensor,
@@ -158,7 +130,7 @@ class Airbnb(Item2Vec):
         positions: Tensor | None = None,
         goals: Tensor | None = None,
     ) -> GoalWindows:
-        """Return each item with its neighbours and what it led to; one that is alone is left."""
+        """Return each item with its neighbours and its goal; one that is alone is no example."""
         return GoalWindows(sequences, window=window, positions=positions, goals=goals)
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
-from widemax.data import Sequences, WindowBatch, Windows
+from widemax.data import WindowBatch
 from widemax.encoders.side_information import SideInformationEncoder
-from widemax.heads import Head, SampledHead
+from widemax.heads import SampledHead
 from widemax.heads.exact import linear_topk
 from widemax.models.base import Model
 from widemax.models.embeddings.item2vec import distorted
@@ -20,7 +20,7 @@ from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn
 from widemax.objectives import negative_sampling
 from widemax.sampling import UnigramSampler
 from widemax.scoring import TableScorer
-from widemax.validation import check_ids, check_tensor, check_whole
+from widemax.validation import check_exclude, check_ids, check_whole
 
 
 class EGES(Model):
@@ -30,24 +30,21 @@ class EGES(Model):
     vector of ``SideInformationEncoder``: Σ_s softmax(a_c)_s · W_s[c]. A history scores y by the
     mean of cos(v(i), v(y)) over its items: a new item has no output vector, but it has a v.
 
-    Shapes: as ``Model``, with one loss for each pair. Train on ``ItemGraph.walks``.
-
-    Cost: as ``SkipGram``, and O(S·D) for each different item of a batch. Trained through
-    gradients.
-
     Reference: Wang et al., "Billion-scale Commodity Embedding for E-commerce Recommendation in
     Alibaba", 2018.
 
     Use when: many items are rare or new: one that no session has seen gets a vector from its
     fields alone. Avoid when: nothing is known of the items but who chose them (``Item2Vec``).
 
-    Items of count 0 are such new ones, the id left out; ``vectors_of`` gives vectors to items that
-    are not in the catalogue yet.
+    Items of count 0 are such new ones, their id left out; ``vectors_of`` gives vectors to items
+    that are not in the catalogue yet. Trained with gradients, on ``ItemGraph.walks``; one loss for
+    each pair.
 
     >>> counts, side = torch.tensor([5, 5, 0]), torch.tensor([[1], [2], [1]])
-    >>> model = EGES.with_negatives(counts, side, [3], dimension=4)
+    >>> model = EGES.create(counts, side, [3], dimension=4)
     >>> torch.equal(model.key_vectors()[2], model.vectors_of(side[2:])[0])
     True
+    >>> from widemax.data import Sequences
     >>> walks = Sequences.from_lists([[0, 1, 0]])
     >>> windows = model.windows(walks, max_history=1, window=1)
     >>> losses = model(windows.batch(torch.arange(3)), generator=torch.Generator().manual_seed(0))
@@ -55,13 +52,10 @@ class EGES(Model):
     (torch.Size([4]), 4.1589)
     """
 
-    def __init__(self, encoder: SideInformationEncoder, head: Head) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = head
+    encoder: SideInformationEncoder
 
     @classmethod
-    def with_negatives(
+    def create(
         cls,
         counts: Tensor,
         side: Tensor,
@@ -86,14 +80,7 @@ class EGES(Model):
         head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
         return cls(encoder, head)
 
-    @staticmethod
-    def windows(
-        sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
-    ) -> Windows:
-        """Return each item of a walk with its neighbours; one that is alone is left."""
-        return SkipGram.windows(
-            sequences, max_history=max_history, window=window, positions=positions
-        )
+    windows = staticmethod(SkipGram.windows)
 
     def encode(self, context: Tensor) -> Tensor:
         """Return the mean of the unit vectors of each context, [B, D]."""
@@ -109,7 +96,7 @@ class EGES(Model):
         return self.hidden(batch) @ normalize(self.key_vectors(), dim=-1).T
 
     def log_prob(self, batch: WindowBatch) -> Tensor:
-        """Return the softmax of these scores, [B, V]: a way to compare, not what was learnt."""
+        """Return the softmax of these scores, [B, V]: to compare by, not what was learned."""
         return self.scores(batch).log_softmax(-1)
 
     @torch.no_grad()
@@ -117,10 +104,7 @@ class EGES(Model):
         """Return the k items that are most like each history, leaving out ``exclude`` [B, E]."""
         k = check_whole("k", k, 1, self.head.num_classes)
         if exclude is not None:
-            rows = len(batch.context)
-            if check_tensor("exclude", exclude).dim() != 2 or len(exclude) != rows:
-                raise ValueError(f"exclude must have shape [{rows}, E], got {list(exclude.shape)}")
-            exclude = check_ids("exclude", exclude, self.head.num_classes, absent=True)
+            exclude = check_exclude(exclude, len(batch.context), self.head.num_classes)
         unit = normalize(self.key_vectors(), dim=-1)
         return linear_topk(self.hidden(batch), unit, None, k, exclude=exclude)
 

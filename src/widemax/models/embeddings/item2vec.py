@@ -24,19 +24,15 @@ class Item2Vec(SkipGram):
     Σ_n log σ(−u(c)·o(n)), n drawn by count^distortion. A history scores y by the mean of
     u(i)·o(y) over its items.
 
-    Shapes: as ``Model``, with one loss for each pair.
-
-    Cost: as ``SkipGram``; ``train_word2vec`` trains it by its kernel.
-
     Reference: Barkan & Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering",
     2016; Caselles-Dupré, Lesaint & Royo-Letelier 2018 (on distortion, window and epochs).
 
-    Use when: items are to be found that go together, from sessions or baskets alone. Avoid when:
-    the order of the last few matters, or items are known by features (``EGES``).
+    Use when: finding items that go together, from sessions or baskets alone. Avoid when: the order
+    of the last few matters, or items have features (``EGES``).
 
     Scores learn log(P/Q): negatives drawn by count (distortion 1) take the popularity of items out
-    of them, negatives drawn alike (distortion 0) leave it in. To recommend, some of it is wanted;
-    what is *like* an item is told by the cosine of ``key_vectors``, which are the vectors u.
+    of them, negatives drawn uniformly (distortion 0) leave it in. To recommend, some of it is
+    wanted; how *alike* items are is the cosine of ``key_vectors``, which are the vectors u.
 
     A basket has no order: take a window well beyond the longest basket, so that nearly every pair
     is within reach, or a narrow one on baskets that are shuffled anew for each epoch
@@ -64,26 +60,17 @@ class Item2Vec(SkipGram):
         """Return an untrained model; a ``distortion`` below 0 draws rare items more often."""
         weights = distorted(counts, distortion)
         scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
-        # Trained through gradients, a batch is many windows: each pair has its own negatives.
+        # Trained with gradients, a batch is many windows: each pair has its own negatives.
         sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
         head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
         return cls._small(head, counts.clamp(min=1), dimension, subsample)
 
 
 def distorted(counts: Tensor, distortion: float) -> Tensor:
-    """Return count^distortion, for any finite power, and 0 where an item has no count.
+    """Return (count / max count)^distortion, float64 [V], and 0 where an item has no count.
 
-    Formula: w(y) = (count(y) / max count)^distortion, 0 for count 0.
-
-    Shapes: counts [V] → float64 [V].
-
-    Cost: O(V).
-
-    Reference: Caselles-Dupré, Lesaint & Royo-Letelier 2018, who find powers below 0 the best for
-    items.
-
-    Use when: negatives may be rare items. Avoid when: the power is not below 0
-    (``UnigramSampler`` takes it).
+    Unlike in ``UnigramSampler`` the power may be below 0, which Caselles-Dupré, Lesaint &
+    Royo-Letelier 2018 find best for items.
 
     >>> distorted(torch.tensor([4, 1, 0]), -0.5).tolist()
     [1.0, 2.0, 0.0]
@@ -96,18 +83,9 @@ def distorted(counts: Tensor, distortion: float) -> Tensor:
 
 
 def shuffled_baskets(baskets: Sequences, *, generator: torch.Generator | None = None) -> Sequences:
-    """Return baskets with the items of each in a random order.
+    """Return baskets with the items of each in a uniformly random order, without their times.
 
-    Formula: a uniform permutation within each sequence, independent of the others.
-
-    Shapes: as ``baskets``; times are left out, for they no longer rise.
-
-    Cost: O(T log T).
-
-    Reference: Barkan & Koenigstein 2016 (shuffling instead of a window over the whole set).
-
-    Use when: baskets are sets, and a window narrower than they are is to be quick. Avoid when:
-    sessions have an order that means something.
+    Barkan & Koenigstein 2016 shuffle instead of taking a window as wide as the largest basket.
 
     >>> baskets = Sequences.from_lists([[0, 1, 2], [3, 4]])
     >>> shuffled_baskets(baskets, generator=torch.Generator().manual_seed(3)).values.tolist()

@@ -1,4 +1,4 @@
-"""Skip-gram and CBOW trained by the kernel, many times quicker than through gradients."""
+"""Skip-gram and CBOW trained by the kernel, many times faster than with gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from widemax.training.steps import shuffled
 from widemax.validation import check_positive, check_whole
 
 _REGISTER = 8
-"""float32 numbers in one register: rows of the tables are padded to whole ones."""
+"""float32 values in one register: rows of the tables are padded to whole ones."""
 
 _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
@@ -37,19 +37,14 @@ _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
 class Word2VecSteps:
     """Skip-gram or CBOW, with negative sampling or a tree, in steps of some thousand words.
 
-    Formula: that of ``widemax.kernels.models.word2vec``. The text is cut into jobs of equal
-    length, taken in an order seeded by (seed, epoch); a step is a few jobs, and each job draws from
-    a seed of its own. With one thread, the same seed gives the same bits; with several, they write
-    to the tables without locks, and the order of their writing is chance.
+    The text is cut into jobs of equal length, taken in an order seeded by (seed, epoch); a step is
+    a few jobs, and each job draws from a seed of its own. With one thread, the same seed gives the
+    same bits; with several, they write to the tables without locks, in any order (Recht et al.,
+    "Hogwild!", 2011). ``threads`` 0 means as many as torch uses. The tables are a second copy of
+    the parameters, with rows of whole registers, until ``publish``.
 
-    Shapes: the model's tables [V, D], copied here with rows of whole registers.
-
-    Cost: see ``train_words``; memory for a second copy of the tables.
-
-    Reference: Mikolov et al. 2013; Recht et al., "Hogwild!", 2011.
-
-    Use when: the head is negative sampling by fixed frequencies, or a tree, without biases. Avoid
-    when: another head is wanted (``GradientSteps`` trains any).
+    The head must be negative sampling by fixed frequencies, or a tree, without biases
+    (``GradientSteps`` trains any).
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.encode_text("a b c d\\n" * 99)
@@ -133,7 +128,7 @@ class Word2VecSteps:
             parameter.copy_(values)
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: the step and the model say it all."""
+        """Return nothing: the step and the model hold all there is."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -152,20 +147,11 @@ def train_word2vec(
     seed: int = 0,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Train a model of words by the kernel, the learning rate falling to 0 at the end of it all.
+    """Train a model of words by ``Word2VecSteps``, the learning rate falling linearly to 0.
 
-    Formula: see ``Word2VecSteps``; the rate of a step is learning_rate·(1 − done / total).
-
-    Shapes: the model's classes are the values of ``sequences``; ``on_step`` is told the steps that
-    are done and their total. Without a ``learning_rate`` it is 0.025 for skip-gram and 0.05 for
-    CBOW, as in the program that came with the papers.
-
-    Cost: O(epochs · words · window · opponents · D).
-
-    Reference: Mikolov et al. 2013.
-
-    Use when: vectors are wanted in Python, without a folder of their own. Avoid when: training
-    takes hours (``widemax.train`` can be interrupted and resumed).
+    ``on_step`` gets the steps that are done and their total. The default ``learning_rate`` is 0.025
+    for skip-gram and 0.05 for CBOW, as in the code of Mikolov et al. 2013. Training of hours is
+    better left to ``widemax.train``, which can be interrupted and resumed.
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.encode_text("to be or not to be\\n" * 99)
@@ -204,7 +190,7 @@ def refusal(model: nn.Module) -> str:
     plain = type(scorer) is TableScorer and scorer.bias is None and scorer.temperature == 1
     if not plain or scorer.similarity != "dot":
         return "its scorer is not a plain table without biases"
-    # By their exact type: one derived from them may draw by what it has learnt meanwhile.
+    # By their exact type: one derived from them may draw by what it has learned meanwhile.
     if type(head.sampler) not in (LogUniformSampler, UniformSampler, UnigramSampler):
         return "its sampler does not draw by fixed frequencies"
     if head.num_samples is None:
@@ -225,8 +211,7 @@ def output_table(model: WordModel) -> nn.Parameter:
 
 
 def _opponents(model: WordModel) -> tuple[Opponents, int]:
-    """Return what stands against each word, and how many negatives that means, 0 for a tree."""
-    nothing = np.empty(0, np.int64)
+    """Return what competes with each word, and how many negatives that means, 0 for a tree."""
     head = model.head
     if isinstance(head, HierarchicalHead):
         starts, path, labels = _paths(head.tree)
@@ -236,15 +221,15 @@ def _opponents(model: WordModel) -> tuple[Opponents, int]:
     assert head.num_samples is not None
     probability = head.sampler.log_prob(torch.arange(head.num_classes)).exp()
     table = build_alias_table(scaled_weights(probability.double().numpy()))
-    labels = np.empty(0, np.float32)
-    drawn = Opponents(nothing, nothing, labels, table, table.view(np.float32))
+    no_path, no_labels = np.empty(0, np.int64), np.empty(0, np.float32)
+    drawn = Opponents(no_path, no_path, no_labels, table, table.view(np.float32))
     return drawn, head.num_samples
 
 
 def _job_words(num_words: int) -> int:
     """Return the length of a job: several a step, for the threads, unless they would be short.
 
-    A job may end in mid-sentence and cuts the windows there, which is why short ones are shunned.
+    A job may end in mid-sentence and cuts the windows there, which is why short ones are avoided.
     """
     a_step = num_words // _FEWEST_STEPS
     wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)

@@ -11,11 +11,17 @@ from torch.nn.functional import embedding
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead, SampledHead, Tree
-from widemax.models.bag import BagModel
+from widemax.models.base import Model
 from widemax.objectives import negative_sampling
 from widemax.sampling import UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.validation import check_fraction, check_tensor
+
+
+class BagModel(Model):
+    """A head on the mean of the input vectors of a context."""
+
+    encoder: BagEncoder
 
 
 class WordModel(BagModel):
@@ -25,17 +31,9 @@ class WordModel(BagModel):
     1 … window and drawn anew for each example; a word w is left out with probability 1 − keep(w),
     as target and as neighbour. Both only while training.
 
-    Shapes: as ``Model``; ``keep`` [V].
-
-    Cost: as ``BagModel``.
-
     Reference: Mikolov et al. 2013.
 
     Use when: writing another model of words. Avoid when: order matters.
-
-    >>> import widemax as wm
-    >>> issubclass(wm.SkipGram, WordModel)
-    True
     """
 
     keep: Tensor
@@ -46,10 +44,9 @@ class WordModel(BagModel):
             keep = torch.ones(encoder.num_classes)
         elif check_tensor("keep", keep).shape != (encoder.num_classes,):
             raise ValueError(
-                f"keep must have one number a class, {encoder.num_classes:,}, "
-                f"got {list(keep.shape)}"
+                f"keep must have one value a class, {encoder.num_classes:,}, got {list(keep.shape)}"
             )
-        # Known from the counts whenever the model is built: not part of what it learnt.
+        # Known from the counts whenever the model is built: not part of what it learned.
         self.register_buffer("keep", keep.float(), persistent=False)
 
     @classmethod
@@ -86,7 +83,7 @@ class WordModel(BagModel):
     def windows(
         sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
     ) -> Windows:
-        """Return each word with its neighbours; a sentence of one word has none and is left."""
+        """Return each word with its neighbours; a word that is alone is no example."""
         return Windows(
             sequences, before=window, after=window, positions=positions, require_context=True
         )
@@ -116,14 +113,10 @@ class CBOW(WordModel):
 
     Formula: target = word p of a sentence; context = up to ``window`` words on each side.
 
-    Shapes: as ``Model``.
-
-    Cost: as ``BagModel``.
-
     Reference: Mikolov et al. 2013.
 
-    Use when: vectors of words are wanted quickly. Avoid when: text is to be generated (it sees the
-    future), or most words are rare (``SkipGram``).
+    Use when: vectors of words are wanted quickly. Avoid when: generating text (it sees the future),
+    or most words are rare (``SkipGram``).
 
     >>> import torch
     >>> import widemax as wm
@@ -147,15 +140,11 @@ class SkipGram(WordModel):
     """A word from each of the words around it, one at a time.
 
     Formula: for word p of a sentence and every neighbour c within reach, −log P(word p | u(c));
-    ``encode`` of a whole context is the mean of its vectors, as in CBOW.
-
-    Shapes: as ``Model``, with one loss for each pair.
-
-    Cost: as ``BagModel``, times the neighbours.
+    ``encode`` of a whole context is the mean of its vectors, as in CBOW. One loss for each pair.
 
     Reference: Mikolov et al. 2013.
 
-    Use when: vectors of words are wanted, rare ones too. Avoid when: text is to be generated.
+    Use when: vectors of words are wanted, rare ones too. Avoid when: generating text.
 
     >>> import torch
     >>> import widemax as wm
@@ -179,23 +168,15 @@ class SkipGram(WordModel):
 
 
 def nothing_to_learn() -> Tensor:
-    """Return one loss of 0 that moves nothing, for a batch of which nothing was kept."""
+    """Return one loss of 0 without effect, for a batch of which nothing was kept."""
     return torch.zeros(1, requires_grad=True)
 
 
 def keep_probability(counts: Tensor, threshold: float) -> Tensor:
-    """Return the probability with which each word is kept, so that frequent ones do not drown all.
+    """Return the probability with which each word is kept, float64 [V], to thin out frequent ones.
 
-    Formula: min(1, sqrt(t/f) + t/f) with f = count / Σ counts and t the threshold; 1 if t is 0.
-
-    Shapes: counts [V] → [V], float64.
-
-    Cost: O(V).
-
-    Reference: Mikolov et al. 2013, as in the code that came with it.
-
-    Use when: a text is long and a few words make up most of it. Avoid when: frequencies themselves
-    are to be learnt (a language model).
+    It is min(1, sqrt(t/f) + t/f) with f = count / Σ counts and t the threshold, as in the code of
+    Mikolov et al. 2013; 1 if t is 0.
 
     >>> keep_probability(torch.tensor([9900, 90, 10]), 0.001).tolist()
     [0.03279..., 0.44444..., 1.0]
@@ -209,7 +190,7 @@ def keep_probability(counts: Tensor, threshold: float) -> Tensor:
 def start_small(model: WordModel) -> None:
     """Start near 0: input vectors within ±1/D, output vectors 0."""
     # As gensim does, and twice as wide as word2vec: both tables grow from each other, and a short
-    # text would else be over before they have.
+    # text would otherwise end before they have.
     widest = 1 / model.encoder.dimension
     nn.init.uniform_(model.encoder.weight, -widest, widest)
     for parameter in model.head.parameters():

@@ -1,27 +1,25 @@
-"""An n-gram model as a model among others: counted, not trained."""
+"""An n-gram model with the interface of all models: counted, not trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from widemax.candidates import TopK
 from widemax.data import Sequences, Windows
-from widemax.heads import Head
 from widemax.models.base import Model
+from widemax.models.context_head import ContextHead
 from widemax.ngrams import NGramModel
-from widemax.validation import check_ids, check_num_classes, check_whole
+from widemax.validation import check_ids, check_whole
 
 Smoothing = Callable[..., NGramModel]
-"""One of the ways to fit: ``NGramModel.kneser_ney`` and its like."""
+"""A way to fit, such as ``NGramModel.kneser_ney``."""
 
 _PREFIX = "ngrams."
 
 
-class NGramHead(Head):
+class NGramHead(ContextHead):
     """The probabilities of an n-gram model, asked by contexts instead of hidden states.
 
     Formula: log P(y | the ids of the context), see ``NGramModel``.
@@ -34,7 +32,7 @@ class NGramHead(Head):
 
     Use when: an n-gram model should answer like any other. Avoid when: there is anything to train.
 
-    >>> from widemax.data import Sequences
+    >>> import torch
     >>> model = NGram(3, NGramModel.kneser_ney, order=2)
     >>> model.fit(Sequences.from_lists([[1, 2, 0], [1, 1, 2, 0]]))
     >>> model.head.log_prob(torch.tensor([[1]])).exp().sum().item()
@@ -42,21 +40,8 @@ class NGramHead(Head):
     """
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.num_classes = check_num_classes(num_classes)
+        super().__init__(num_classes)
         self.ngrams: NGramModel | None = None
-
-    def forward(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        *,
-        weights: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Return −log P of each target, [B]."""
-        losses = -self.log_prob(hidden, targets[:, None])[:, 0]
-        return losses if weights is None else losses * weights
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | context) of the given classes ([S] or [B, S]) or of all, [B, V]."""
@@ -71,18 +56,6 @@ class NGramHead(Head):
         """Return what ``log_prob`` returns: there are no other scores."""
         return self.log_prob(hidden, ids)
 
-    def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
-        """Return the k most probable classes, leaving out ``exclude`` [B, E], padded with -1."""
-        k = check_whole("k", k, 1, self.num_classes)
-        scores = self.log_prob(hidden)
-        if exclude is not None:
-            exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
-            padded = torch.cat([scores, scores.new_zeros(len(scores), 1)], dim=1)
-            padded.scatter_(1, exclude.where(exclude >= 0, self.num_classes), -torch.inf)
-            scores = padded[:, :-1]
-        best = scores.topk(k)
-        return TopK(scores=best.values, ids=best.indices.where(best.values > -torch.inf, -1))
-
     def _fitted(self) -> NGramModel:
         if self.ngrams is None:
             raise ValueError("the n-gram model has not been fitted yet")
@@ -94,16 +67,12 @@ class NGram(Model):
 
     Formula: see ``NGramModel``.
 
-    Shapes: as ``Model``; its state is that of the n-grams, as large as they are many.
-
-    Cost: see ``NGramModel``.
-
     Reference: Kneser & Ney 1995; Chen & Goodman 1999.
 
     Use when: a run of ``widemax train`` should be an n-gram model, to compare others with. Avoid
-    when: you are in Python and need nothing but the probabilities (``NGramModel``).
+    when: the probabilities are all you need in Python (``NGramModel``).
 
-    >>> from widemax.data import Sequences
+    >>> import torch
     >>> model = NGram(3, NGramModel.modified_kneser_ney, order=3)
     >>> model.fit(Sequences.from_lists([[1, 2, 0], [1, 1, 2, 0]]))
     >>> other = NGram(3, NGramModel.modified_kneser_ney, order=3)
@@ -117,8 +86,7 @@ class NGram(Model):
     head: NGramHead
 
     def __init__(self, num_classes: int, smoothing: Smoothing, *, order: int = 5) -> None:
-        super().__init__()
-        self.head = NGramHead(num_classes)
+        super().__init__(None, NGramHead(num_classes))
         self.smoothing, self.order = smoothing, check_whole("order", order, 1, 16)
 
     def fit(self, sequences: Sequences) -> None:
@@ -129,12 +97,8 @@ class NGram(Model):
     def windows(
         sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
     ) -> Windows:
-        """Return each word with as many words before it as any order may need."""
+        """Return each word with as many words before it as any order may need, 15."""
         return Windows(sequences, before=15, positions=positions)
-
-    def encode(self, context: Tensor) -> Tensor:
-        """Return the context itself."""
-        return context
 
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the n-grams as named tensors."""
@@ -142,7 +106,7 @@ class NGram(Model):
         return {} if ngrams is None else {_PREFIX + k: v for k, v in ngrams.tensors().items()}
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        """Take the n-grams of another model; what is not a valid one is a ValueError."""
+        """Take the n-grams of another model, if they are valid and of as many classes."""
         tensors = {name.removeprefix(_PREFIX): value for name, value in state_dict.items()}
         ngrams = NGramModel.from_tensors(tensors)
         if ngrams.trie.num_classes != self.head.num_classes:

@@ -1,4 +1,4 @@
-"""A user as several interests, of which the one that fits the item best speaks."""
+"""A user as several interests, of which the one that fits an item best scores it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from widemax.data import WindowBatch
 from widemax.encoders.mind import MINDEncoder
 from widemax.heads import Head
-from widemax.models.retrieval.history import HistoryModel
-from widemax.models.retrieval.youtube_dnn import Negatives, softmax_head
+from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
 from widemax.scoring.table import Similarity
 from widemax.validation import check_not_negative
 
@@ -23,17 +22,13 @@ class MIND(HistoryModel):
 
     Formula: to train, user = Σ_k a_k·x_k with a_k ∝ exp(F(x_k, target))^p over the interests x_k of
     ``MINDEncoder``: p = 0 is their mean, p = inf the best alone; the loss is the head's. To serve,
-    an item scores max_k F(x_k, y).
-
-    Shapes: as ``Model``; hidden states [B, K, D]; reads ``batch.users``.
-
-    Cost: as ``MINDEncoder`` and the head; top-k asks the head K times.
+    an item scores max_k F(x_k, y), for which top-k asks the head K times.
 
     Reference: Li et al. 2019. There F itself is raised to p within the softmax, which an even p
-    turns round where F is below 0; here exp(F) is.
+    inverts where F is below 0; here exp(F) is.
 
     Use when: users want different things at different times. Avoid when: histories are short, or
-    one vector does (``YouTubeDNN``).
+    one vector is enough (``YouTubeDNN``).
 
     >>> from widemax.data import Sequences
     >>> _ = torch.manual_seed(0)
@@ -43,6 +38,8 @@ class MIND(HistoryModel):
     >>> model.hidden(batch).shape, model(batch).shape, model.topk(batch, 3).ids.shape
     (torch.Size([4, 2, 8]), torch.Size([4]), torch.Size([4, 3]))
     """
+
+    encoder: MINDEncoder
 
     def __init__(self, encoder: MINDEncoder, head: Head, *, power: float = math.inf) -> None:
         super().__init__(encoder, head)
@@ -61,13 +58,13 @@ class MIND(HistoryModel):
         tied: bool = True,
         user_features: nn.Module | None = None,
         dropout: float = 0.0,
-        num_samples: int = 800,
+        num_samples: int | None = None,
         negatives: Negatives = "uniform",
         similarity: Similarity = "dot",
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Self:
-        """Return an untrained model for classes of these counts, with sampled softmax."""
+        """Return an untrained model for classes of these counts, with ``softmax_head``."""
         encoder = MINDEncoder(
             len(counts),
             dimension,
@@ -89,11 +86,6 @@ class MIND(HistoryModel):
         )
         return cls(encoder, head, power=power)
 
-    def encode(self, context: Tensor) -> Tensor:
-        """Return the interests of an unknown user with each context as history, [B, K, D]."""
-        interests: Tensor = self.encoder(context)
-        return interests
-
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the interests of the users, [B, K, D]."""
         interests: Tensor = self.encoder(batch.context, batch.users)
@@ -110,7 +102,7 @@ class MIND(HistoryModel):
         rows, count, _ = interests.shape
         if count == 1:
             return interests[:, 0]
-        # A target to be ignored is no class; whatever it is read as, its loss does not count.
+        # An ignored target is not a class: read as class 0, and its loss does not count.
         asked = targets.clamp(min=0).repeat_interleave(count)[:, None]
         hard = self.power == math.inf
         with torch.set_grad_enabled(torch.is_grad_enabled() and not hard):

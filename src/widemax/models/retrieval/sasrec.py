@@ -9,10 +9,9 @@ from widemax.data import Sequences, WindowBatch
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import Head, SampledHead
 from widemax.models.retrieval.history import HistoryModel
-from widemax.models.segments import SegmentBatch, Segments
+from widemax.models.segments import SegmentBatch, Segments, sequence_starts, without_start
 from widemax.sampling import LogUniformSampler
 from widemax.scoring import TableScorer
-from widemax.validation import ABSENT, check_tensor
 
 _NUM_SAMPLES = 512
 
@@ -21,19 +20,16 @@ class SASRec(HistoryModel):
     """An item from the state of a self-attention network that has read the items before it.
 
     Formula: P(i_t | i_1 … i_{t−1}) by the head of ``SASRecEncoder``'s state after i_{t−1}. Without
-    a head of your own: a sampled softmax with log Q over the encoder's own item vectors, 512
-    log-uniform negatives shared by the batch.
-
-    Shapes: as ``Model``, H any; or context and targets [B, L] of ``Segments`` → losses of all
-    targets that follow an item, [N], segment after segment.
-
-    Cost: as ``SASRecEncoder`` and the head: a segment tells all its items at the cost of one pass.
+    a head of your own: a sampled softmax with log Q over the encoder's own item vectors, with 512
+    log-uniform negatives shared by the batch (as many as there are items, if those are fewer).
+    A batch of ``Segments`` gives one loss for each target that follows an item, [N], segment after
+    segment: one pass predicts all its items.
 
     Reference: Kang & McAuley 2018; Klenitskiy & Vasilev 2023 (cross-entropy in place of one
     negative an item).
 
-    Use when: the next item of a user is wanted, and the order of his items says something. Train on
-    ``segments``; ``windows`` measure and serve it. Avoid when: items are a set (``EASE``).
+    Use when: the order of a user's items says something about the next. Train on ``segments``;
+    ``windows`` measure and serve it. Avoid when: items are a set (``EASE``).
 
     >>> _ = torch.manual_seed(0)
     >>> model = SASRec(SASRecEncoder(1000, dimension=8, max_length=4))
@@ -59,22 +55,13 @@ class SASRec(HistoryModel):
         """Return the training loss of each target that follows an item."""
         if isinstance(batch, WindowBatch):
             return super().forward(batch, generator=generator)
-        if check_tensor("context", batch.context).dim() != 2:
-            raise ValueError(f"context must have two dimensions, got {list(batch.context.shape)}")
-        # The first item of a sequence is told from nothing: it is read, and the rest moves up.
-        begins = batch.context[:, :1] < 0
-        context, targets = (_moved(each, begins) for each in (batch.context, batch.targets))
+        starts = sequence_starts(batch.context)
+        context, targets = (without_start(each, starts) for each in (batch.context, batch.targets))
         targets = targets[context >= 0]
         hidden = self.encoder.packed_states(context)
         counted = targets >= 0
         losses: Tensor = self.head(hidden[counted], targets[counted], generator=generator)
         return losses
-
-
-def _moved(values: Tensor, chosen: Tensor) -> Tensor:
-    """Return rows [B, L] that are moved left by one place where ``chosen`` [B, 1]."""
-    moved = torch.cat([values[:, 1:], torch.full_like(values[:, :1], ABSENT)], dim=1)
-    return torch.where(chosen, moved, values)
 
 
 def _default_head(encoder: SASRecEncoder) -> SampledHead:

@@ -8,22 +8,17 @@ from torch import Tensor, nn
 
 from widemax.data import WindowBatch
 from widemax.encoders.sdm import SDMEncoder
-from widemax.models.retrieval.history import HistoryModel
-from widemax.models.retrieval.youtube_dnn import Negatives, softmax_head
+from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
 from widemax.scoring.table import Similarity
 
 
 class SDM(HistoryModel):
-    """The next item of a user from his last items in their order and a summary of the others.
+    """The next item of a user from their last items in order and a summary of the others.
 
     Formula: P(y | context, user) by the head of ``SDMEncoder``'s user vector.
 
-    Shapes: as ``Model``, contexts oldest first; reads ``batch.users``.
-
-    Cost: as ``SDMEncoder`` and the head.
-
-    Reference: Lv et al. 2019. Logs tell no borders of sessions: the last ``short`` items stand
-    for the session of now.
+    Reference: Lv et al. 2019. Logs do not say where a session begins: the last ``short`` items
+    stand for the current one.
 
     Use when: the last few items say what is wanted now. Avoid when: logs have no order
     (``YouTubeDNN``).
@@ -38,6 +33,8 @@ class SDM(HistoryModel):
     torch.Size([4])
     """
 
+    encoder: SDMEncoder
+
     @classmethod
     def create(
         cls,
@@ -51,12 +48,12 @@ class SDM(HistoryModel):
         tied: bool = True,
         user_features: nn.Module | None = None,
         dropout: float = 0.0,
-        num_samples: int = 800,
+        num_samples: int | None = None,
         negatives: Negatives = "uniform",
         similarity: Similarity = "dot",
         temperature: float = 1.0,
     ) -> Self:
-        """Return an untrained model for classes of these counts, with sampled softmax."""
+        """Return an untrained model for classes of these counts, with ``softmax_head``."""
         encoder = SDMEncoder(
             len(counts),
             dimension,

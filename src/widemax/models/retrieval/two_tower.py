@@ -1,4 +1,4 @@
-"""Two towers: one for who asks, one for what can be chosen."""
+"""Two towers: one for the user, one for the items."""
 
 from __future__ import annotations
 
@@ -27,14 +27,11 @@ class TwoTower(HistoryModel):
     """The next item of a user by the product of a user's vector and an item's, both computed.
 
     Formula: P(y | x) ∝ exp(x·v_y / τ): x is the user's tower (``TwoTowerEncoder``) of the mean of
-    what its history's items are to the item tower and the user's features; v_y is the item's tower
+    the item tower's inputs of the history and of the user's features; v_y is the item's tower
     (``TowerScorer``) of its id and its features. Both towers share the vectors of ids and features.
 
-    Shapes: as ``Model``; rows of the users' features are those of ``Sequences.names``, rows of the
-    items' features the classes of the vocabulary.
-
-    Cost: each different item of a batch goes through its tower once; predictions cost what they
-    cost a table, after one pass over all items.
+    Rows of the users' features are those of ``Sequences.names``, rows of the items' features the
+    classes of the vocabulary. Each distinct item of a batch goes through its tower once.
 
     Reference: Yi et al. 2019; Yang et al. 2020 (mixed negatives).
 
@@ -55,11 +52,12 @@ class TwoTower(HistoryModel):
     torch.Size([2])
     """
 
+    encoder: TwoTowerEncoder
     head: ScorerHead
 
     def __init__(self, encoder: TwoTowerEncoder, head: ScorerHead) -> None:
         if not isinstance(getattr(head, "scorer", None), TowerScorer):
-            raise ValueError("head must have a TowerScorer: its items are what histories hold")
+            raise ValueError("head must have a TowerScorer: histories are read through its items")
         items = cast("TowerScorer", head.scorer)
         for name, own, wanted in (
             ("history_dimension", encoder.history_dimension, items.input_dimension),
@@ -91,10 +89,10 @@ class TwoTower(HistoryModel):
         """Build both towers for classes of these ``counts`` [V]; one counted 0 times is cold.
 
         Without a ``sampler`` the targets of a batch compete with each other, corrected by how often
-        each was seen of late. For mixed negatives give a ``MixtureSampler`` of that and a
-        ``UniformSampler``, and ``num_samples``. ``id_dimension`` is ``dimension`` and
-        ``hidden_sizes``, of both towers, one layer of twice that, unless they are given;
-        ``id_dropout`` is 0.1 where there are features to fall back on, else 0.
+        each was seen recently. For mixed negatives pass a ``MixtureSampler`` of that and a
+        ``UniformSampler``, and ``num_samples``. By default ``id_dimension`` is ``dimension``,
+        ``hidden_sizes`` of both towers one layer of twice that, and ``id_dropout`` 0.1 where there
+        are features to fall back on, else 0.
         """
         counts = _check_counts(counts)
         if id_dropout is None:
@@ -127,12 +125,12 @@ class TwoTower(HistoryModel):
         return cast("TowerScorer", self.head.scorer)
 
     def encode(self, context: Tensor) -> Tensor:
-        """Return the vectors of users of whom only the history is known, [B, D]."""
+        """Return the vectors of users who are known by their history alone, [B, D]."""
         hidden: Tensor = self.encoder(mean_inputs(self.items, context))
         return hidden
 
     def hidden(self, batch: WindowBatch) -> Tensor:
-        """Return the vectors of users, told from their histories and features, [B, D]."""
+        """Return the vectors of users from their histories and features, [B, D]."""
         hidden: Tensor = self.encoder(mean_inputs(self.items, batch.context), batch.users)
         return hidden
 

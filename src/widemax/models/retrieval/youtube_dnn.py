@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Self
 
 from torch import Tensor, nn
 
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
-from widemax.heads import SampledHead
-from widemax.models.retrieval.history import HistoryModel
-from widemax.sampling import LogUniformSampler, Sampler, UniformSampler
-from widemax.scoring import TableScorer
+from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
 from widemax.scoring.table import Similarity
-from widemax.validation import check_whole
-
-Negatives = Literal["log-uniform", "uniform"]
-
-_MOST_NEGATIVES = 2**20
 
 
 class YouTubeDNN(HistoryModel):
-    """The next item of a user from what he watched, who he is, and how old the example is.
+    """The next item of a user from what they watched, who they are, and the age of the example.
 
-    Formula: P(y | context, user, age) by the head of ``YouTubeDNNEncoder``'s user vector.
-
-    Shapes: as ``Model``; reads ``batch.users`` and ``batch.ages``. No ages, as in ``encode``, are
-    ages of 0: now.
-
-    Cost: as ``YouTubeDNNEncoder`` and the head.
+    Formula: P(y | context, user, age) by the head of ``YouTubeDNNEncoder``'s user vector. No ages,
+    as in ``encode``, are ages of 0: now.
 
     Reference: Covington, Adams & Sargin 2016. Without layers and with one table for history and
     target (``create``'s defaults), this is the mean of a user's items times an item, which is hard
-    to beat where nothing but a log without order is known.
+    to beat where only a log without order is known.
 
-    Use when: a log of interactions is to become recommendations, with features of users or
-    without. Avoid when: the order of the last items matters most (``SDM``).
+    Use when: recommending from a log of interactions, with features of users or without. Avoid
+    when: the order of the last items matters most (``SDM``).
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -45,6 +33,8 @@ class YouTubeDNN(HistoryModel):
     >>> model(windows.batch(torch.arange(2)), generator=torch.Generator().manual_seed(0)).shape
     torch.Size([2])
     """
+
+    encoder: YouTubeDNNEncoder
 
     @classmethod
     def create(
@@ -57,12 +47,12 @@ class YouTubeDNN(HistoryModel):
         user_features: nn.Module | None = None,
         oldest_age: float | None = None,
         dropout: float = 0.0,
-        num_samples: int = 800,
+        num_samples: int | None = None,
         negatives: Negatives = "uniform",
         similarity: Similarity = "dot",
         temperature: float = 1.0,
     ) -> Self:
-        """Return an untrained model for classes of these counts, with sampled softmax.
+        """Return an untrained model for classes of these counts, with ``softmax_head``.
 
         >>> import torch
         >>> model = YouTubeDNN.create(torch.ones(10), dimension=4)
@@ -92,7 +82,7 @@ class YouTubeDNN(HistoryModel):
     def windows_without_order(
         sequences: Sequences, *, max_history: int, positions: Tensor | None = None
     ) -> Windows:
-        """Return each item with all others of its sequence that are no further than max_history.
+        """Return each item with all others of its sequence within ``max_history`` places.
 
         >>> import torch
         >>> log = Sequences.from_lists([[4, 0, 2]])
@@ -112,53 +102,3 @@ class YouTubeDNN(HistoryModel):
         """Return the user vectors, [B, D]."""
         hidden: Tensor = self.encoder(batch.context, batch.users, batch.ages)
         return hidden
-
-
-def softmax_head(
-    counts: Tensor,
-    items: nn.Embedding,
-    *,
-    tied: bool = True,
-    num_samples: int = 800,
-    negatives: Negatives = "uniform",
-    similarity: Similarity = "dot",
-    temperature: float = 1.0,
-) -> SampledHead:
-    """Return the head of models with one label for each example: sampled softmax.
-
-    Formula: see ``sampled_softmax``; F(x, y) = x·v_y, v the vectors of ``items`` where ``tied``.
-
-    Shapes: counts [V], falling; ``items`` [V, D].
-
-    Cost: V·D parameters of its own, none where ``tied``.
-
-    Reference: Covington et al. 2016; Li et al. 2019; Lv et al. 2019.
-
-    Use when: a model of users has no reason for another head. Avoid when: it has.
-
-    >>> import torch
-    >>> head = softmax_head(torch.tensor([9, 5, 5, 1]), nn.Embedding(4, 8), num_samples=800)
-    >>> head.num_samples, head.scorer.weight.shape
-    (2, torch.Size([4, 8]))
-    """
-    size = len(counts)
-    if negatives not in ("log-uniform", "uniform"):
-        raise ValueError(f"negatives must be 'log-uniform' or 'uniform', got {negatives!r}")
-    num_samples = check_whole("num_samples", num_samples, 1, _MOST_NEGATIVES)
-    if tied:
-        scorer = TableScorer.tied(
-            items, similarity=similarity, temperature=temperature, sparse=items.sparse
-        )
-    else:
-        scorer = TableScorer(
-            size,
-            items.embedding_dim,
-            similarity=similarity,
-            temperature=temperature,
-            sparse=items.sparse,
-        )
-    sampler: Sampler = UniformSampler(size, unique=True)
-    if negatives == "log-uniform":
-        sampler = LogUniformSampler(size, counts=counts, unique=True)
-    # Distinct draws of nearly all classes would take for ever.
-    return SampledHead(scorer, sampler, num_samples=min(num_samples, max(1, size // 2)))

@@ -1,0 +1,27 @@
+"""The next item from the mean of a history."""
+
+from __future__ import annotations
+
+from widemax.encoders import BagEncoder
+from widemax.models.retrieval.history import HistoryModel
+
+
+class NextItem(HistoryModel):
+    """The next item of a user from the mean of what they had before.
+
+    Formula: P(y | context) by the head of ``BagEncoder``'s hidden state; target = item p of a
+    sequence, context = the ``max_history`` items before it.
+
+    Reference: Covington, Adams & Sargin 2016, without side features.
+
+    Use when: recommending from a log of interactions. Avoid when: the order of the last items
+    matters most.
+
+    >>> import torch
+    >>> import widemax as wm
+    >>> windows = NextItem.windows(wm.Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
+    >>> windows.batch(torch.arange(len(windows))).targets.tolist()
+    [0, 2]
+    """
+
+    encoder: BagEncoder
