@@ -29,7 +29,7 @@ EMPTY_EXAMPLE = re.compile(r"\b(issubclass|callable)\(")
 
 
 def public_things():
-    """Return every name that the package or a room declares as public, and what it stands for.
+    """Return (module, name) → thing for all that the package or a room declares as public.
 
     Of the command line nothing: what it shows its users are verbs.
     """
@@ -38,7 +38,9 @@ def public_things():
         parts = path.parent.relative_to(SOURCE).parts
         if parts[:1] != ("cli",):
             package = import_module(".".join(["widemax", *parts]))
-            found |= {name: getattr(package, name) for name in getattr(package, "__all__", ())}
+            for name in getattr(package, "__all__", ()):
+                thing = getattr(package, name)
+                found[getattr(thing, "__module__", package.__name__), name] = thing
     return found
 
 
@@ -129,8 +131,8 @@ def empty_words(text):
 
 
 THINGS = [
-    pytest.param(thing, id=f"{thing.__module__.removeprefix('widemax.')}.{name}")
-    for name, thing in public_things().items()
+    pytest.param(thing, id=f"{module.removeprefix('widemax.')}.{name}")
+    for (module, name), thing in public_things().items()
     if kind_of(thing)
 ]
 
@@ -148,7 +150,7 @@ def test_no_section_says_none_and_no_example_shows_nothing(path):
 
 
 def test_the_kinds_of_public_things():
-    things = public_things()
+    things = {name: thing for (_, name), thing in public_things().items()}
     for name, kind in {
         "LogUniformSampler": "method",
         "TableScorer": "method",
