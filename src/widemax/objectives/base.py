@@ -11,9 +11,16 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import InnerProduct
+from widemax.declarations import Need, Option
 
 REMOVED = float("-inf")
 """The score of a candidate that does not compete: neutral in every loss of the table."""
+
+
+LABEL_SMOOTHING = Option(
+    "label_smoothing", 0.0, "Part of the label that is spread over all classes.", most=0.999
+)
+OVER_ALL = Need("sampler", names=("all",), why="is over every class")
 
 
 class Objective(Protocol):

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from widemax.declarations import declare
 from widemax.objectives.base import (
     Positives,
     like_positives,
@@ -16,6 +17,7 @@ from widemax.objectives.base import (
 from widemax.objectives.log_sum import centre, sum_candidates
 
 
+@declare.objective("corrected-log-q")
 def corrected_log_q(
     target_scores: Tensor,
     candidate_scores: Tensor,

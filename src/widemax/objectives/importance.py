@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from widemax.declarations import declare
 from widemax.objectives.base import (
     correct_negatives,
     largest,
@@ -15,6 +16,7 @@ from widemax.objectives.base import (
 from widemax.objectives.log_sum import centre, sum_candidates
 
 
+@declare.objective("importance-sampling")
 def importance_sampling(
     target_scores: Tensor,
     candidate_scores: Tensor,

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from widemax.declarations import Option, declare
 from widemax.objectives.base import (
+    OVER_ALL,
     Positives,
     correct_negatives,
     correct_positives,
@@ -16,6 +18,7 @@ from widemax.objectives.base import (
 )
 
 
+@declare.objective("nce")
 def nce(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -58,6 +61,7 @@ def nce(
     )
 
 
+@declare.objective("sampled-logistic")
 def sampled_logistic(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -101,6 +105,7 @@ def sampled_logistic(
     )
 
 
+@declare.objective("negative-sampling", traits=["uncorrected", "kernel"])
 def negative_sampling(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -135,6 +140,7 @@ def negative_sampling(
     return _logistic_loss(positives, negatives, normalize_positives)
 
 
+@declare.objective("full-logistic", needs=[OVER_ALL])
 def full_logistic(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -169,6 +175,15 @@ def full_logistic(
     return _logistic_loss(positives, negatives, normalize_positives)
 
 
+CALIBRATION = Option(
+    "calibration",
+    0.75,
+    "How far gbce undoes the overconfidence that sampling brings, from 0 to 1.",
+    most=1.0,
+)
+
+
+@declare.objective("gbce", options=[CALIBRATION], traits=["uncorrected"])
 def gbce(
     target_scores: Tensor,
     candidate_scores: Tensor,

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import InnerProduct
+from widemax.declarations import declare
 from widemax.objectives.base import (
+    LABEL_SMOOTHING,
+    OVER_ALL,
     REMOVED,
     Positives,
     check_log_count,
@@ -35,6 +38,7 @@ def _full_softmax_from_factors(
     return _loss_from_factors(product, hits=hits, label_smoothing=label_smoothing)
 
 
+@declare.objective("full-softmax", options=[LABEL_SMOOTHING], needs=[OVER_ALL])
 @factored(_full_softmax_from_factors)
 def full_softmax(
     target_scores: Tensor,
@@ -91,6 +95,7 @@ def _sampled_softmax_from_factors(
     )
 
 
+@declare.objective("sampled-softmax", options=[LABEL_SMOOTHING])
 @factored(_sampled_softmax_from_factors)
 def sampled_softmax(
     target_scores: Tensor,
@@ -153,6 +158,7 @@ def _info_nce_from_factors(
     )
 
 
+@declare.objective("info-nce", options=[LABEL_SMOOTHING], traits=["uncorrected"])
 @factored(_info_nce_from_factors)
 def info_nce(
     target_scores: Tensor,

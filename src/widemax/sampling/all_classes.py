@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.sampling.base import Sampler
+from widemax.declarations import declare
+from widemax.sampling.base import Sampler, uniform_log_prob, with_log_count_zero
 from widemax.validation import MAX_TABLE_CLASSES, check_targets
 
 
+@declare.sampler("all", traits=["probability"])
 class AllClassesSampler(Sampler):
     """Lists every class once.
 
@@ -48,14 +48,11 @@ class AllClassesSampler(Sampler):
         """Return all classes; ``num_samples`` must be None or ``num_classes``."""
         targets = check_targets(targets, self.num_classes)
         check_takes_all(num_samples, self.num_classes)
-        ids = torch.arange(self.num_classes, device=targets.device)
-        return listed_once(ids, targets)
+        return with_log_count_zero(torch.arange(self.num_classes, device=targets.device), targets)
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return −log V for each id."""
-        return torch.full(
-            ids.shape, -math.log(self.num_classes), dtype=torch.float64, device=ids.device
-        )
+        return uniform_log_prob(ids, self.num_classes)
 
 
 def check_takes_all(num_samples: int | None, available: int) -> None:
@@ -65,14 +62,3 @@ def check_takes_all(num_samples: int | None, available: int) -> None:
             f"num_samples must be None or {available:,}, got {num_samples!r}: "
             "this sampler lists each of its classes once"
         )
-
-
-def listed_once(ids: Tensor, targets: Tensor) -> Candidates:
-    """Return candidates whose every id, and every target, is there exactly once."""
-    return Candidates(
-        ids=ids,
-        log_expected_count=torch.zeros(ids.shape, dtype=torch.float64, device=ids.device),
-        target_log_expected_count=torch.zeros(
-            targets.shape, dtype=torch.float64, device=targets.device
-        ),
-    )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
+from widemax.declarations import Option
 from widemax.kernels.sampling import distinct
 from widemax.validation import (
     ABSENT,
@@ -24,11 +25,30 @@ _LEAST_TRIES_BEFORE_GIVING_UP = 2**22
 _TRIES_PER_SAMPLE_BEFORE_GIVING_UP = 128
 
 
+NUM_SAMPLES = Option(
+    "num_samples",
+    1024,
+    "Classes drawn for each batch; at most half of all where they are distinct.",
+    least=1,
+    most=2**28,
+)
+UNIQUE = Option("unique", True, "Whether the classes of one draw are distinct.")
+PER_EXAMPLE = Option("per_example", False, "Whether each example draws classes of its own.")
+DISTORTION = Option(
+    "distortion", 0.75, "The power of the counts by which classes are drawn.", most=10.0
+)
+DRAWN = (NUM_SAMPLES, UNIQUE, PER_EXAMPLE)
+"""The options of samplers whose draws are independent."""
+
+DRAWS = ("draws", "probability", "mixes")
+"""Their traits."""
+
+
 class KeepsPrecision(nn.Module):
-    """A module whose numbers move between devices but are never rounded.
+    """A module whose buffers move between devices but are never rounded.
 
     ``model.half()`` and ``model.to(torch.bfloat16)`` are meant for weights. Applied to the
-    probabilities of a proposal they would bend log Q, and nobody would notice.
+    probabilities of a proposal they would silently distort log Q.
     """
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -47,23 +67,22 @@ class Sampler(KeepsPrecision, ABC):
 
     Shapes: targets [B] or [B, T] (-1 marks an absent positive in [B, T]) in, ``Candidates`` out.
 
-    Cost: see each sampler.
-
-    Reference: TensorFlow's candidate sampling; METHODS of the field differ only in p.
-
-    Use when: writing a sampler of your own; hold it to ``widemax.check_sampler``. Avoid when: the
-    draws are independent (derive from ``DrawnSampler``, which needs two short methods).
-
     A sampler never drops hits (candidates that are targets): the objective decides. State that
     follows the data is kept in buffers, so it is part of ``state_dict``, and changes only in
-    training mode.
-
-    >>> import widemax as wm
-    >>> issubclass(wm.UniformSampler, wm.Sampler)
-    True
+    training mode. Check a sampler of your own with ``widemax.check_sampler``; where the draws are
+    independent derive from ``DrawnSampler``, which needs two short methods.
     """
 
     num_classes: int
+
+    is_probability_sample: bool = True
+    """Whether the candidates are drawn from p; False for hard negatives, which have no log Q."""
+
+    unique: bool = False
+    """Whether the candidates are distinct draws."""
+
+    per_example: bool = False
+    """Whether each row has candidates of its own, [B, S]."""
 
     def __init__(self, num_classes: int, *, limit: int = MAX_CLASSES) -> None:
         super().__init__()
@@ -182,12 +201,12 @@ class DrawnSampler(Sampler):
         if self.per_example:  # the probability of an id may depend on its row
             target_tries = tries if tries is None or targets.dim() == 2 else tries[:, 0]
             return (
-                _log_count(self.log_prob(ids), tries, num_samples),
-                _log_count(self.log_prob(known), target_tries, num_samples),
+                log_expected_count(self.log_prob(ids), num_samples, tries),
+                log_expected_count(self.log_prob(known), num_samples, target_tries),
             )
-        # In one go, for both are short.
+        # In one call, because both are short.
         log_prob = self.log_prob(torch.cat([ids, known.flatten()]))
-        log_count = _log_count(log_prob, tries, num_samples)
+        log_count = log_expected_count(log_prob, num_samples, tries)
         return log_count[: len(ids)], log_count[len(ids) :].view(known.shape)
 
     def draw_distinct(
@@ -201,8 +220,7 @@ class DrawnSampler(Sampler):
 
         Returns the ids, in drawing order, and the number of tries, int64 [..., 1].
         """
-        num_samples = shape[-1]
-        rows = math.prod(shape[:-1])
+        num_samples, rows = shape[-1], math.prod(shape[:-1])
         if num_samples > self.num_drawable:
             raise ValueError(
                 f"num_samples = {num_samples:,} distinct ids can never be drawn (unique=True): "
@@ -255,19 +273,14 @@ def first_distinct_by_sorting(drawn: Tensor, num_samples: int) -> tuple[Tensor, 
     return ids[:, :num_samples], tries, nth[:, -1].clamp(max=num_samples)
 
 
-def _log_count(log_prob: Tensor, tries: Tensor | None, num_samples: int) -> Tensor:
-    """Return the log expected count, of distinct draws if there are tries."""
-    if tries is None:
-        return log_prob + math.log(num_samples)
-    return log_inclusion(log_prob, tries, num_samples)
-
-
-def log_inclusion(log_prob: Tensor, tries: Tensor, num_samples: int) -> Tensor:
-    """Return the log expected count of a class among distinct draws: log(1 − (1 − p)^tries).
+def log_expected_count(log_prob: Tensor, num_samples: int, tries: Tensor | None) -> Tensor:
+    """Return log(num_samples · p), or log(1 − (1 − p)^tries) where the draws are distinct.
 
     Where no draw was a repeat, the distinct draws are ordinary ones and the count is
     num_samples · p, at most 1: nearer to the truth of such a call, and what TensorFlow reports.
     """
+    if tries is None:
+        return log_prob + math.log(num_samples)
     repeated = tries != num_samples
     if tries.numel() == 1 and bool(repeated):
         return _log_rejecting(log_prob, tries)
@@ -285,3 +298,19 @@ def absent_as_zero(log_count: Tensor, targets: Tensor) -> Tensor:
     """Return ``log_count`` with 0 where ``targets`` marks an absent positive."""
     # Targets [B] were checked to have none.
     return log_count if targets.dim() == 1 else log_count.masked_fill(targets == ABSENT, 0.0)
+
+
+def with_log_count_zero(ids: Tensor, targets: Tensor) -> Candidates:
+    """Return candidates with log Q = 0: each is there exactly once, or is not corrected for."""
+    return Candidates(
+        ids=ids,
+        log_expected_count=torch.zeros(ids.shape, dtype=torch.float64, device=ids.device),
+        target_log_expected_count=torch.zeros(
+            targets.shape, dtype=torch.float64, device=targets.device
+        ),
+    )
+
+
+def uniform_log_prob(ids: Tensor, num_classes: int) -> Tensor:
+    """Return −log V for each id, float64."""
+    return torch.full(ids.shape, -math.log(num_classes), dtype=torch.float64, device=ids.device)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from widemax.sampling.base import DrawnSampler
+from widemax.declarations import declare
+from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler
 from widemax.validation import ABSENT, MAX_TABLE_CLASSES
 
 
+@declare.sampler("learned-unigram", options=DRAWN, traits=DRAWS)
 class LearnedUnigramSampler(DrawnSampler):
     """Draws classes in proportion to the running counts of the targets seen in training.
 

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
+from widemax.declarations import declare
 from widemax.kernels.sampling.log_uniform import distinct_log_uniform
-from widemax.sampling.base import DrawnSampler
+from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler
 from widemax.sampling.counts import Counts, check_counts
 from widemax.validation import check_num_samples, check_targets
 
 
+@declare.sampler("log-uniform", options=DRAWN, traits=[*DRAWS, "kernel"])
 class LogUniformSampler(DrawnSampler):
     """Draws classes by rank, the first ids most often (Zipf's law).
 

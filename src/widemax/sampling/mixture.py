@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
-from widemax.sampling.base import DrawnSampler, Sampler, absent_as_zero
+from widemax.declarations import Option, Site, declare
+from widemax.sampling.base import NUM_SAMPLES, DrawnSampler, Sampler, absent_as_zero
 from widemax.validation import ABSENT, check_num_samples, check_positive, check_targets
 
 
+@declare.sampler(
+    "mixture",
+    options=[
+        NUM_SAMPLES,
+        Option(
+            "mixture",
+            "unigram=1, uniform=1",
+            "The samplers that are mixed, with weights.",
+            parts="sampler",
+        ),
+    ],
+    traits=["probability"],
+)
 class MixtureSampler(Sampler):
     """Takes candidates from several samplers and weighs each class by all of them.
 
@@ -45,9 +60,14 @@ class MixtureSampler(Sampler):
         _check_samplers(samplers, weights)
         super().__init__(samplers[0].num_classes)
         self.samplers = nn.ModuleList(samplers)
-        total = sum(weights)
-        self.weights = tuple(weight / total for weight in weights)
-        self.per_example = _is_per_example(samplers[0])
+        self.weights = tuple(weight / sum(weights) for weight in weights)
+        self.per_example = samplers[0].per_example
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run: that of each part, with its weight."""
+        samplers, weights = site.mixed_samplers()
+        return cls(samplers, weights)
 
     def _components(self) -> list[Sampler]:
         return [sampler for sampler in self.samplers if isinstance(sampler, Sampler)]
@@ -87,7 +107,7 @@ class MixtureSampler(Sampler):
         return candidates
 
     def update(self, targets: Tensor) -> None:
-        """Let the independent samplers learn; the others have, when they were sampled."""
+        """Update the independent samplers; the others were updated when they were sampled."""
         for sampler in self._components():
             if isinstance(sampler, DrawnSampler):
                 sampler.update(targets)
@@ -108,9 +128,7 @@ class MixtureSampler(Sampler):
         limits = [sampler.available(targets) for sampler in self._components()]
         if num_samples is None and self.available(targets) is not None:
             return [limit or 0 for limit in limits]
-        num_samples = check_num_samples(
-            num_samples, rows=targets.shape[0] if self.per_example else 1
-        )
+        num_samples = check_num_samples(num_samples, rows=len(targets) if self.per_example else 1)
         asked = largest_remainder(num_samples, self.weights)
         sizes = [
             size if limit is None else min(size, limit)
@@ -127,12 +145,17 @@ class MixtureSampler(Sampler):
             shares = largest_remainder(excess, [self.weights[k] for k in unlimited])
             for k, share in zip(unlimited, shares, strict=True):
                 sizes[k] += share
-        _check_all_asked(num_samples, sizes, limits)
+        for k, (size, limit) in enumerate(zip(sizes, limits, strict=True)):
+            if size == 0 and limit != 0:
+                raise ValueError(
+                    f"num_samples must leave samplers[{k}] at least one candidate, "
+                    f"got {num_samples:,}, split into {sizes}"
+                )
         return sizes
 
 
 def largest_remainder(number: int, weights: Sequence[float]) -> list[int]:
-    """Return whole numbers that sum to ``number``, each within 1 of its share by weight."""
+    """Return integers that sum to ``number``, each within 1 of its share by weight."""
     total = sum(weights)
     quotas = [number * weight / total for weight in weights]
     sizes = [math.floor(quota) for quota in quotas]
@@ -165,17 +188,13 @@ def _merge_rows(taken: Sequence[Candidates]) -> Tensor | None:
     return torch.cat(rows, dim=-1)
 
 
-def _is_per_example(sampler: Sampler) -> bool:
-    return bool(getattr(sampler, "per_example", False))
-
-
 def _check_samplers(samplers: Sequence[Sampler], weights: Sequence[float]) -> None:
     for k, sampler in enumerate(samplers):
         if not isinstance(sampler, Sampler):
             raise ValueError(f"samplers[{k}] must be a Sampler, got {type(sampler).__name__}")
     if not samplers or len(samplers) != len(weights):
         raise ValueError(
-            f"weights must hold one number per sampler, got {len(weights)} for {len(samplers)}"
+            f"weights must hold one value per sampler, got {len(weights)} for {len(samplers)}"
         )
     for k, (sampler, weight) in enumerate(zip(samplers, weights, strict=True)):
         check_positive(f"weights[{k}]", weight)
@@ -184,23 +203,14 @@ def _check_samplers(samplers: Sequence[Sampler], weights: Sequence[float]) -> No
                 f"samplers must share num_classes = {samplers[0].num_classes:,}, "
                 f"got {sampler.num_classes:,} for samplers[{k}]"
             )
-        if not getattr(sampler, "is_probability_sample", True):
+        if not sampler.is_probability_sample:
             raise ValueError(f"samplers[{k}] is no probability sample: it has no q(y) to mix")
-        if getattr(sampler, "unique", False):
+        if sampler.unique:
             raise ValueError(f"samplers[{k}] must not be unique: distinct draws have no n·q(y)")
-        if _is_per_example(sampler) != _is_per_example(samplers[0]):
+        if sampler.per_example != samplers[0].per_example:
             raise ValueError(
-                f"samplers[{k}] must draw per_example = {_is_per_example(samplers[0])} "
-                "like the first: shared and per-example candidates do not join"
+                f"samplers[{k}] must draw per_example = {samplers[0].per_example} like the first: "
+                "shared and per-example candidates do not join"
             )
         if isinstance(sampler, MixtureSampler):
             raise ValueError(f"samplers[{k}] is a mixture: list its samplers in this one instead")
-
-
-def _check_all_asked(num_samples: int, sizes: Sequence[int], limits: Sequence[int | None]) -> None:
-    for k, (size, limit) in enumerate(zip(sizes, limits, strict=True)):
-        if size == 0 and limit != 0:
-            raise ValueError(
-                f"num_samples must leave samplers[{k}] at least one candidate, "
-                f"got {num_samples:,}, split into {list(sizes)}"
-            )

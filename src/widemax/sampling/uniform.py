@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from widemax.sampling.base import DrawnSampler
+from widemax.declarations import declare
+from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler, uniform_log_prob
 
 
+@declare.sampler("uniform", options=DRAWN, traits=[*DRAWS, "kernel"])
 class UniformSampler(DrawnSampler):
     """Draws every class with the same probability.
 
@@ -44,6 +44,4 @@ class UniformSampler(DrawnSampler):
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return −log V for each id."""
-        return torch.full(
-            ids.shape, -math.log(self.num_classes), dtype=torch.float64, device=ids.device
-        )
+        return uniform_log_prob(ids, self.num_classes)

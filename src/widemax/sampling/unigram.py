@@ -9,14 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.declarations import declare
 from widemax.kernels.sampling import alias as kernel
-from widemax.sampling.base import DrawnSampler
-from widemax.sampling.counts import Counts, check_counts
-from widemax.validation import check_not_negative, check_whole
+from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, DrawnSampler
+from widemax.sampling.counts import Counts, distorted_weights
+from widemax.validation import check_whole
 
-_MAX_ALIAS_CLASSES = 2**31 - 1
+MAX_ALIAS_CLASSES = 2**31 - 1
+"""Most classes an alias table takes: it stores ids as int32."""
 
 
+@declare.sampler("unigram", options=[*DRAWN, DISTORTION], traits=[*DRAWS, "kernel"])
 class UnigramSampler(DrawnSampler):
     """Draws classes in proportion to a power of their counts, in O(1) by an alias table.
 
@@ -58,13 +61,12 @@ class UnigramSampler(DrawnSampler):
         per_example: bool = False,
     ) -> None:
         super().__init__(
-            num_classes, unique=unique, per_example=per_example, limit=_MAX_ALIAS_CLASSES
+            num_classes, unique=unique, per_example=per_example, limit=MAX_ALIAS_CLASSES
         )
-        check_not_negative("distortion", distortion)
         check_whole("num_reserved_ids", num_reserved_ids, 0, num_classes - 1)
         check_whole("num_shards", num_shards, 1, num_classes)
         check_whole("shard", shard, 0, num_shards - 1)
-        weights = _weights(check_counts(counts, num_classes), distortion)
+        weights = distorted_weights(counts, num_classes, distortion)
         _exclude(weights, num_reserved_ids, num_shards, shard)
         scaled = kernel.scaled_weights(weights)
         table = torch.from_numpy(kernel.build_alias_table(scaled)).view(torch.int64).squeeze(1)
@@ -98,13 +100,12 @@ class UnigramSampler(DrawnSampler):
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y) for each id, −inf where y is never drawn."""
         bits = self._relative_bits.index_select(0, ids.reshape(-1))
-        return (bits.view(torch.float32).double().log() - math.log(self.num_classes)).view(
-            ids.shape
-        )
+        log_prob = bits.view(torch.float32).double().log() - math.log(self.num_classes)
+        return log_prob.view(ids.shape)
 
 
 def look_up_in_torch(table: Tensor, column: Tensor, uniform: Tensor) -> Tensor:
-    """Return the classes [S] that columns and uniform numbers [S] draw from a table, anywhere."""
+    """Return the classes [S] that columns and uniforms [S] draw from a table, on any device."""
     # One int64 holds threshold and alias: a draw misses the cache once, however large V is.
     entry = table.index_select(0, column).view(torch.int32).view(len(column), 2)
     threshold = entry.view(torch.float32)[:, 0]
@@ -115,15 +116,6 @@ def _look_up_on_cpu(table: Tensor, column: Tensor, uniform: Tensor) -> Tensor:
     packed = table.numpy()
     threshold, alias = packed.view(np.float32)[0::2], packed.view(np.int32)[1::2]
     return torch.from_numpy(kernel.look_up(threshold, alias, column.numpy(), uniform.numpy()))
-
-
-def _weights(counts: NDArray[np.generic], distortion: float) -> NDArray[np.float64]:
-    """Return count^distortion, and 0 for count 0 even where the distortion is 0."""
-    # Divided by the largest, no power can overflow.
-    weights: NDArray[np.float64] = np.divide(counts, counts.max(), dtype=np.float64)
-    np.power(weights, distortion, out=weights)
-    weights[counts == 0] = 0.0
-    return weights
 
 
 def _exclude(weights: NDArray[np.float64], num_reserved: int, num_shards: int, shard: int) -> None:

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.sampling.base import Sampler
+from widemax.declarations import Need, Option, Site, declare
+from widemax.sampling.base import NUM_SAMPLES, with_log_count_zero
+from widemax.sampling.conditional.hard import ModelRankedSampler
 from widemax.validation import ABSENT, check_num_samples, check_targets
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """``score(hidden [B, D], ids [U])`` returns F(x, y), [B, U]: a scorer, or ``head.scores``."""
 
 
-class BatchHardNegativeSampler(Sampler):
+@declare.sampler(
+    "batch-hard-negatives",
+    options=[
+        NUM_SAMPLES,
+        Option("semi_hard", False, "Whether classes below the target's score come first."),
+    ],
+    needs=[
+        Need(
+            "objective",
+            trait="uncorrected",
+            why="is no probability sample, there is no log Q to correct by",
+        )
+    ],
+)
+class BatchHardNegativeSampler(ModelRankedSampler):
     """Takes the other rows' targets that the model ranks highest: **no probability sample**.
 
     Formula: candidates of x = the num_samples classes of the batch with the largest F(x, ·), the
@@ -46,15 +63,17 @@ class BatchHardNegativeSampler(Sampler):
     [[3], [2], [1]]
     """
 
-    is_probability_sample = False
-    per_example = True
-
     def __init__(self, num_classes: int, score: Score, *, semi_hard: bool = False) -> None:
         super().__init__(num_classes)
         if not callable(score):
             raise ValueError(f"score must be a function (hidden, ids) → scores, got {score!r}")
         self.score = score
         self.semi_hard = semi_hard
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run, which asks the scorer of its head."""
+        return cls(site.num_classes, site.scorer.forward, semi_hard=site.options.semi_hard)
 
     def available(self, targets: Tensor) -> int:
         """Return the number of distinct targets of the batch."""
@@ -70,11 +89,7 @@ class BatchHardNegativeSampler(Sampler):
     ) -> Candidates:
         """Return the ``num_samples`` hardest classes of the batch; None: all of them."""
         targets = check_targets(targets, self.num_classes)
-        if hidden is None or hidden.dim() != 2 or len(hidden) != len(targets):
-            raise ValueError(
-                f"hidden must have shape [{len(targets)}, D]: hard negatives depend on it; got "
-                f"{None if hidden is None else list(hidden.shape)}"
-            )
+        hidden = self._check_hidden(hidden, len(targets))
         pool: Tensor = torch.unique(targets[targets != ABSENT])
         number = len(pool) if num_samples is None else check_num_samples(num_samples)
         if number > len(pool):
@@ -83,25 +98,12 @@ class BatchHardNegativeSampler(Sampler):
                 f"got {number:,}"
             )
         ids = pool[self._hardest_first(hidden, targets, pool)[:, :number]]
-        return Candidates(
-            ids=ids,
-            log_expected_count=torch.zeros(ids.shape, dtype=torch.float64, device=ids.device),
-            target_log_expected_count=torch.zeros(
-                targets.shape, dtype=torch.float64, device=targets.device
-            ),
-        )
-
-    def log_prob(self, ids: Tensor) -> Tensor:
-        """Raise ValueError: hard negatives are not drawn from any distribution."""
-        raise ValueError(
-            "BatchHardNegativeSampler has no log_prob: its candidates are the best of the model, "
-            "not draws from a distribution; use InBatchSampler for in-batch candidates with log Q"
-        )
+        return with_log_count_zero(ids, targets)
 
     @torch.no_grad()
     def _hardest_first(self, hidden: Tensor, targets: Tensor, pool: Tensor) -> Tensor:
         """Return places in the pool, [B, U]: by group, and within it by falling score."""
-        scores = self.score(hidden.detach(), pool)
+        scores = self.score(hidden, pool)
         table = targets if targets.dim() == 2 else targets[:, None]
         own = (table[:, :, None] == pool).any(1)
         group = 2 * own.long()

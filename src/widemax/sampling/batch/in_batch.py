@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
+from widemax.declarations import Site, declare
 from widemax.sampling.base import Sampler, absent_as_zero
+from widemax.sampling.batch.streaming import StreamingFrequency
 from widemax.validation import ABSENT, check_num_samples, check_targets
 
 
 class Frequency(Protocol):
-    """Anything that knows how likely each class is to be a target.
+    """Anything that knows how likely each class is to be a target, such as a ``UnigramSampler``.
 
-    Formula: ``log_prob(y)`` = log p(y) of one target. If it also has ``update(targets)``, that is
-    called with the targets of each training batch, before ``log_prob``.
-
-    Shapes: ids in, float64 like ids out.
-
-    Cost: see each one.
-
-    Reference: Yi et al. 2019.
-
-    Use when: giving a source of log Q to ``InBatchSampler`` or ``QueueSampler``. Avoid when: the
-    candidates are drawn (a sampler knows its own p).
-
-    >>> from widemax.sampling.unigram import UnigramSampler
-    >>> callable(UnigramSampler(2, [3, 1], distortion=1.0).log_prob)
-    True
+    If it also has ``update(targets)``, that is called with the targets of each training batch,
+    before ``log_prob``.
     """
 
     def log_prob(self, ids: Tensor) -> Tensor:
-        """Return log p(y), like ``ids``."""
+        """Return log p(y) of one target, float64 like ``ids``."""
 
 
+@declare.sampler("in-batch", traits=["probability", "mixes"])
 class InBatchSampler(Sampler):
     """Lets the targets of a batch compete with each other.
 
@@ -53,7 +43,7 @@ class InBatchSampler(Sampler):
     Use when: class vectors come from a tower and are costly. Avoid when: batches are small, or
     rare classes must be pushed down too (``MixtureSampler`` with a ``UniformSampler``).
 
-    A candidate to which ``frequency`` gives probability 0 is an error: it was just seen.
+    A candidate to which ``frequency`` gives probability 0 is an error: it has just been seen.
 
     >>> import torch
     >>> from widemax.sampling.unigram import UnigramSampler
@@ -73,6 +63,11 @@ class InBatchSampler(Sampler):
                 f"frequency must have num_classes = {num_classes:,} classes, got {known:,}"
             )
         self.frequency = frequency
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run, which follows the targets as they come."""
+        return cls(site.num_classes, StreamingFrequency(site.num_classes))
 
     def available(self, targets: Tensor) -> int:
         """Return the number of targets present."""
@@ -108,7 +103,7 @@ class InBatchSampler(Sampler):
         return candidates
 
     def log_prob(self, ids: Tensor) -> Tensor:
-        """Return what ``frequency`` says of each id."""
+        """Return log p(y) of each id by ``frequency``."""
         return self.frequency.log_prob(ids)
 
     def pool(self, targets: Tensor) -> tuple[Tensor, Tensor]:

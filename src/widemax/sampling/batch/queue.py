@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
+from widemax.declarations import Option, Site, declare
 from widemax.sampling.batch.in_batch import Frequency, InBatchSampler
+from widemax.sampling.batch.streaming import StreamingFrequency
 from widemax.validation import ABSENT, MAX_SAMPLES, check_whole
 
 
+@declare.sampler(
+    "queue",
+    options=[Option("queue_size", 2048, "Earlier targets that compete.", least=1, most=2**28)],
+    traits=["probability", "mixes"],
+)
 class QueueSampler(InBatchSampler):
     """Lets the targets of a batch compete with each other and with those of the last batches.
 
@@ -46,6 +55,12 @@ class QueueSampler(InBatchSampler):
         self.register_buffer("queue", torch.full((self.capacity,), ABSENT))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run, which follows the targets as they come."""
+        frequency = StreamingFrequency(site.num_classes)
+        return cls(site.num_classes, frequency, capacity=site.options.queue_size)
 
     def available(self, targets: Tensor) -> int:
         """Return the number of targets present and queued."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from widemax.sampling.base import KeepsPrecision
+from widemax.sampling.base import KeepsPrecision, uniform_log_prob
 from widemax.validation import (
     ABSENT,
     MAX_TABLE_CLASSES,
@@ -72,7 +70,13 @@ class StreamingFrequency(KeepsPrecision):
         if check_positive("rate", rate) > 1:
             raise ValueError(f"rate must be above 0 and at most 1, got {rate!r}")
         self.rate = rate
-        _check_size(num_buckets, num_hashes)
+        for name, value in (("num_buckets", num_buckets), ("num_hashes", num_hashes)):
+            check_whole(name, value, 1, MAX_TABLE_CLASSES)
+        if num_buckets * num_hashes > MAX_TABLE_CLASSES:
+            raise ValueError(
+                f"num_buckets · num_hashes must be at most {MAX_TABLE_CLASSES:,}, "
+                f"got {num_buckets:,} · {num_hashes:,}"
+            )
         self._hashed = num_classes > num_buckets
         self.num_buckets = num_buckets if self._hashed else num_classes
         self.num_hashes = num_hashes if self._hashed else 1
@@ -106,9 +110,7 @@ class StreamingFrequency(KeepsPrecision):
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return the estimated log p(y) of one draw from the targets; −log V before any batch."""
         if not int(self.step):
-            return torch.full(
-                ids.shape, -math.log(self.num_classes), dtype=torch.float64, device=ids.device
-            )
+            return uniform_log_prob(ids, self.num_classes)
         buckets = self._buckets(ids.flatten())
         gap = torch.where(self.last_seen[buckets] == 0, self.step + 1, self._mean_gap(buckets))
         mean_batch = self.num_targets.double() / self.step
@@ -127,13 +129,3 @@ class StreamingFrequency(KeepsPrecision):
         bucket = (first * high + second * low + third) % _PRIME % self.num_buckets
         hash_index = torch.arange(self.num_hashes, device=ids.device).unsqueeze(1)
         return torch.add(bucket, hash_index, alpha=self.num_buckets)
-
-
-def _check_size(num_buckets: int, num_hashes: int) -> None:
-    for name, value in (("num_buckets", num_buckets), ("num_hashes", num_hashes)):
-        check_whole(name, value, 1, MAX_TABLE_CLASSES)
-    if num_buckets * num_hashes > MAX_TABLE_CLASSES:
-        raise ValueError(
-            f"num_buckets · num_hashes must be at most {MAX_TABLE_CLASSES:,}, "
-            f"got {num_buckets:,} · {num_hashes:,}"
-        )

@@ -3,19 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates, TopK
-from widemax.sampling.base import Sampler
+from widemax.declarations import Need, Option, Site, declare
+from widemax.sampling.base import NUM_SAMPLES, Sampler, with_log_count_zero
 from widemax.validation import check_ids, check_num_samples, check_targets, check_whole
 
 Search = Callable[[Tensor, int], Tensor | TopK]
 """``search(hidden [B, D], k)`` returns the k best classes of each row, ids [B, k], best first."""
 
 
-class HardNegativeSampler(Sampler):
+class ModelRankedSampler(Sampler):
+    """A sampler of what the current model ranks highest: **no probability sample**.
+
+    log Q = 0 for every candidate and target, which means *not corrected*.
+    """
+
+    is_probability_sample = False
+    per_example = True
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Raise ValueError: hard negatives are not drawn from any distribution."""
+        raise ValueError(
+            f"{type(self).__name__} has no log_prob: its candidates are the best of the model, not "
+            "draws from a distribution. It cannot be mixed or corrected for; add the loss of a "
+            "head of its own to that of a sampled head instead, or use InBatchSampler for in-batch "
+            "candidates with log Q"
+        )
+
+    @staticmethod
+    def _check_hidden(hidden: Tensor | None, rows: int) -> Tensor:
+        if hidden is None or hidden.dim() != 2 or len(hidden) != rows:
+            raise ValueError(
+                f"hidden must have shape [{rows}, D]: hard negatives depend on it; got "
+                f"{None if hidden is None else list(hidden.shape)}"
+            )
+        return hidden.detach()
+
+
+@declare.sampler(
+    "hard-negatives",
+    options=[
+        NUM_SAMPLES,
+        Option("first_rank", 0, "Best classes that are passed over.", most=2**28),
+        Option(
+            "num_ranks",
+            0,
+            "Ranks from which the samples are drawn; 0 takes as many as there are samples.",
+            most=2**28,
+        ),
+    ],
+    needs=[
+        Need(
+            "objective",
+            trait="uncorrected",
+            why="is no probability sample, there is no log Q to correct by",
+        )
+    ],
+)
+class HardNegativeSampler(ModelRankedSampler):
     """Takes the classes that the model ranks highest: hard, but **no probability sample**.
 
     Formula: candidates of x = the classes of rank ``first_rank`` … ``first_rank`` + ``num_ranks``
@@ -29,14 +79,14 @@ class HardNegativeSampler(Sampler):
     Reference: Faghri et al. 2018 (hardest), Schroff et al. 2015 (semi-hard), Huang et al. 2020
     (ranks 101–500 beat the hardest).
 
-    Use when: a trained model must tell the best few apart, beside or after a sampled loss. Avoid
+    Use when: a trained model must distinguish the best few, beside or after a sampled loss. Avoid
     when: probabilities are wanted: no objective learns log P from these candidates.
 
-    There is no proposal that could be corrected for: ``is_probability_sample`` is False,
-    ``log_prob`` raises, ``MixtureSampler`` and ``ImportanceHead`` refuse it. ``sampled_softmax``
-    and ``nce`` run, with log Q = 0, and fit a softmax or logistic loss over the few best classes
-    only. The target is often among the candidates; as with every sampler the objective removes it.
-    Choose ``first_rank`` > 0 (semi-hard) where the very best may well be unlabelled positives.
+    There is no proposal to correct for: ``is_probability_sample`` is False, ``log_prob`` raises,
+    ``MixtureSampler`` and ``ImportanceHead`` refuse it. ``sampled_softmax`` and ``nce`` run, with
+    log Q = 0, and fit a softmax or logistic loss over the few best classes only. The target is
+    often among the candidates; as with every sampler the objective removes it. Choose
+    ``first_rank`` > 0 (semi-hard) where the very best may well be unlabelled positives.
 
     >>> import torch
     >>> import widemax as wm
@@ -47,16 +97,8 @@ class HardNegativeSampler(Sampler):
     [[1, 2]]
     """
 
-    is_probability_sample = False
-    per_example = True
-
     def __init__(
-        self,
-        num_classes: int,
-        search: Search,
-        *,
-        first_rank: int = 0,
-        num_ranks: int | None = None,
+        self, num_classes: int, search: Search, *, first_rank: int = 0, num_ranks: int | None = None
     ) -> None:
         super().__init__(num_classes)
         if not callable(search):
@@ -66,6 +108,16 @@ class HardNegativeSampler(Sampler):
         if num_ranks is not None:
             num_ranks = check_whole("num_ranks", num_ranks, 1, num_classes - self.first_rank)
         self.num_ranks = num_ranks
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run, which searches all classes with the scorer of its head."""
+        return cls(
+            site.num_classes,
+            site.search(),
+            first_rank=site.options.first_rank,
+            num_ranks=site.options.num_ranks or None,
+        )
 
     def available(self, targets: Tensor) -> int | None:
         """Return ``num_ranks``; None: as many as asked for."""
@@ -81,53 +133,31 @@ class HardNegativeSampler(Sampler):
     ) -> Candidates:
         """Return ``num_samples`` of the ranks asked for; None: all of ``num_ranks``."""
         targets = check_targets(targets, self.num_classes)
-        num_samples = self._check_num_samples(num_samples, len(targets))
-        if hidden is None or hidden.dim() != 2 or len(hidden) != len(targets):
+        num_samples = check_num_samples(
+            self.num_ranks if num_samples is None else num_samples, rows=len(targets)
+        )
+        most = self.num_ranks or self.num_classes - self.first_rank
+        if num_samples > most:
             raise ValueError(
-                f"hidden must have shape [{len(targets)}, D]: hard negatives depend on it; got "
-                f"{None if hidden is None else list(hidden.shape)}"
+                f"num_samples must be at most {most:,}, the ranks from first_rank = "
+                f"{self.first_rank:,} on, got {num_samples:,}"
             )
+        hidden = self._check_hidden(hidden, len(targets))
         ids = self._ranked(hidden, self.num_ranks or num_samples)
         if num_samples < ids.shape[1]:
             order = torch.rand(ids.shape, device=ids.device, generator=generator).argsort(1)
             ids = ids.gather(1, order[:, :num_samples])
-        return Candidates(
-            ids=ids,
-            log_expected_count=torch.zeros(ids.shape, dtype=torch.float64, device=ids.device),
-            target_log_expected_count=torch.zeros(
-                targets.shape, dtype=torch.float64, device=targets.device
-            ),
-        )
-
-    def log_prob(self, ids: Tensor) -> Tensor:
-        """Raise ValueError: hard negatives are not drawn from any distribution."""
-        raise ValueError(
-            "HardNegativeSampler has no log_prob: its candidates are the best of the model, not "
-            "draws from a distribution. It cannot be mixed or corrected for; add the loss of a "
-            "head of its own to that of a sampled head instead"
-        )
-
-    def _check_num_samples(self, num_samples: int | None, rows: int) -> int:
-        number = check_num_samples(
-            self.num_ranks if num_samples is None else num_samples, rows=rows
-        )
-        most = self.num_ranks or self.num_classes - self.first_rank
-        if number > most:
-            raise ValueError(
-                f"num_samples must be at most {most:,}, the ranks from first_rank = "
-                f"{self.first_rank:,} on, got {number:,}"
-            )
-        return number
+        return with_log_count_zero(ids, targets)
 
     @torch.no_grad()
     def _ranked(self, hidden: Tensor, num_ranks: int) -> Tensor:
         """Return the classes of the ranks asked for, [B, num_ranks]."""
         wanted = self.first_rank + num_ranks
-        found = self.search(hidden.detach(), wanted)
+        found = self.search(hidden, wanted)
         ids = found.ids if isinstance(found, TopK) else torch.as_tensor(found)
         if ids.shape != (len(hidden), wanted):
             raise ValueError(
                 f"search must return ids of shape {[len(hidden), wanted]}, got {list(ids.shape)}"
             )
-        # An index marks what it did not find by −1; that is no class, and here an error.
+        # An index marks what it did not find by −1: not a class, so here an error.
         return check_ids("search's ids", ids[:, self.first_rank :], self.num_classes)

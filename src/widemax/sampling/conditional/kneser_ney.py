@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import math
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from widemax.declarations import Need, Site, declare
 from widemax.ngrams import NGramModel
 from widemax.ngrams.drawing import draw, running_shares
 from widemax.ngrams.trie import Trie
-from widemax.sampling.base import DrawnSampler
-from widemax.sampling.conditional.ngram import check_context, context_rows
+from widemax.sampling.base import NUM_SAMPLES, DrawnSampler
+from widemax.sampling.conditional.ngram import PROPOSAL_ORDER, check_preceding, table_shape
 
 
+@declare.sampler(
+    "kneser-ney",
+    options=[NUM_SAMPLES, PROPOSAL_ORDER],
+    traits=["draws", "probability"],
+    needs=[Need("model", trait="context", why="draws by what came before the target")],
+)
 class KneserNeySampler(DrawnSampler):
-    """Draws from a Kneser–Ney model of the context, near to P from the first step on.
+    """Draws from a Kneser–Ney model of the context, close to P from the first step.
 
     Formula: p(y | c) = own(c, y) + γ(c) · p(y | c without its first id), as in ``NGramModel``: with
-    probability γ(c) the first id is forgotten, else an n-gram of c is taken by its own part.
+    probability γ(c) the first id is forgotten, else an n-gram of c is drawn by its own part.
 
     Shapes: context [B, order − 1], oldest id first, −1 where the sentence has not begun; candidates
     [B, S]. A context of one row holds for every row.
 
-    Cost: O(log G) a draw, log p by O(order · log G) for G different n-grams; 32 bytes an n-gram.
+    Cost: O(log G) a draw, log p by O(order · log G) for G distinct n-grams; 32 bytes an n-gram.
 
     Reference: Bengio & Senécal 2003 (n-gram proposals); Kneser & Ney 1995; Chen & Goodman 1999.
 
-    Use when: words are predicted and the proposal shall be a good language model itself. Avoid
-    when: the proposal shall follow the model as it learns (``NGramSampler`` with ``adapt``).
+    Use when: words are predicted and the proposal should be a good language model itself. Avoid
+    when: the proposal should follow the model as it learns (``NGramSampler`` with ``adapt``).
 
     ``sample`` has no argument for the context: call ``set_context`` before the head's forward, with
     the rows the head will see (``ImportanceHead`` takes ``context`` and does both). Without a
@@ -54,10 +61,9 @@ class KneserNeySampler(DrawnSampler):
         if not isinstance(model, NGramModel):
             raise ValueError(f"model must be an NGramModel, got {type(model).__name__}")
         super().__init__(model.num_classes, per_example=True)
-        self.order = model.order
-        trie = model.trie
-        _check_positive(trie)
-        # Like the corpus of an NGramSampler they are no state that training changes.
+        self.order, trie = model.order, model.trie
+        _check_smoothed(trie)
+        # Like the corpus of an NGramSampler they are not state that training changes.
         self.register_buffer("_keys", trie.keys, persistent=False)
         self.register_buffer("_log_probs", trie.log_probs, persistent=False)
         self.register_buffer("_log_backoffs", trie.log_backoffs, persistent=False)
@@ -65,12 +71,18 @@ class KneserNeySampler(DrawnSampler):
         self.register_buffer("_places", torch.empty(0, dtype=torch.int64), persistent=False)
         self.set_context(None)
 
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run: the n-grams of what is trained on, smoothed."""
+        order = site.options.proposal_order
+        return cls(NGramModel.modified_kneser_ney(site.corpus, site.num_classes, order=order))
+
     def set_context(self, context: Tensor | None) -> None:
-        """Say what came before each row of the next batch: [B, order − 1], or [1, …] for all."""
+        """Set what came before each row of the next batch: [B, order − 1], or [1, …] for all."""
         if context is None:
             context = torch.empty((1, 0), dtype=torch.int64)
         else:
-            context = check_context(context, self.num_classes, self.order)
+            context = check_preceding(context, self.num_classes, self.order)
         self._places = self._trie.context_places(context.to(self._keys.device), self.order)
 
     def draw(
@@ -81,8 +93,7 @@ class KneserNeySampler(DrawnSampler):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return independent draws, int64; their first dimension is that of the context."""
-        rows = context_rows(len(self._places), shape)
-        size = (2, rows, math.prod(shape) // max(rows, 1))
+        size = (2, *table_shape(len(self._places), shape))
         uniform = torch.rand(
             size, dtype=torch.float64, device=self._keys.device, generator=generator
         )
@@ -90,8 +101,7 @@ class KneserNeySampler(DrawnSampler):
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y | context) for ids [B] or [B, S], or of any shape with one context."""
-        rows = context_rows(len(self._places), tuple(ids.shape))
-        table = ids.reshape(rows, math.prod(ids.shape) // max(rows, 1))
+        table = ids.reshape(table_shape(len(self._places), ids.shape))
         return self._trie.score(self._places, table).view(ids.shape)
 
     @property
@@ -99,11 +109,11 @@ class KneserNeySampler(DrawnSampler):
         return Trie(self.num_classes, self._keys, self._log_probs, self._log_backoffs)
 
 
-def _check_positive(trie: Trie) -> None:
-    """Refuse a model in which some class can have no probability."""
-    probs, marker = trie.log_probs, trie.base
-    possible = probs.isfinite() & trie.log_backoffs.isfinite()
-    possible[marker] = trie.log_backoffs[marker].isfinite()
+def _check_smoothed(trie: Trie) -> None:
+    """Refuse a model in which some class may have probability 0."""
+    possible = trie.log_probs.isfinite() & trie.log_backoffs.isfinite()
+    # The begin marker is never drawn.
+    possible[trie.base] = trie.log_backoffs[trie.base].isfinite()
     if not bool(possible.all()):
         raise ValueError(
             "model must give every class a probability above 0 after every context, but "

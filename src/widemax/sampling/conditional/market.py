@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Self
 
 import numpy as np
 import torch
@@ -10,38 +11,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.candidates import Candidates
+from widemax.declarations import Need, Site, declare
 from widemax.kernels.sampling import alias as kernel
-from widemax.sampling.base import Sampler, absent_as_zero
-from widemax.sampling.conditional.ngram import context_rows
-from widemax.sampling.counts import Counts, check_counts
-from widemax.validation import (
-    as_int64,
-    check_ids,
-    check_not_negative,
-    check_num_samples,
-    check_targets,
+from widemax.sampling.base import DISTORTION, NUM_SAMPLES, Sampler, absent_as_zero
+from widemax.sampling.conditional.ngram import table_shape
+from widemax.sampling.counts import Counts, distorted_weights
+from widemax.sampling.unigram import MAX_ALIAS_CLASSES
+from widemax.validation import as_int64, check_ids, check_num_samples, check_targets
+
+
+@declare.sampler(
+    "market",
+    options=[NUM_SAMPLES, DISTORTION],
+    traits=["probability", "mixes"],
+    needs=[Need("model", trait="item-features", why="draws by a feature of the items")],
 )
-
-MOST_CLASSES = 2**31 - 1
-
-
 class MarketSampler(Sampler):
     """Draws for each example classes of its target's market, by a power of their counts.
 
     Formula: p(y | target t) = count(y)^distortion / Σ count^distortion over the classes of t's
-    market, 0 for all others and for classes of count 0. A market without any count draws its
-    classes alike.
+    market, 0 for all others and for classes of count 0. A market without any count is uniform.
 
     Shapes: ``markets`` int64 [V], the market of each class; counts [V]; candidates [B, S]. Of
-    targets [B, T] the first that is there names the market.
+    targets [B, T] the first present one decides the market.
 
     Cost: O(1) a draw by an alias table for each market, all in one array; 36 bytes a class.
 
     Reference: Grbovic & Cheng, "Real-time Personalization using Embeddings for Search Ranking at
     Airbnb", 2018.
 
-    Use when: nearly all that stands in one session is of one market (a city, a category, a
-    language), so that negatives from elsewhere teach the market and no more. Mix it with a
+    Use when: nearly everything in one session is of one market (a city, a category, a language),
+    so that negatives from elsewhere teach only the market. Mix it with a
     ``UnigramSampler(per_example=True)``. Avoid when: it is the only sampler: nothing would keep
     the markets apart.
 
@@ -70,14 +70,12 @@ class MarketSampler(Sampler):
         markets = as_int64("markets", markets)
         if markets.dim() != 1 or not len(markets) or int(markets.min()) < 0:
             raise ValueError(
-                "markets must hold one number of at least 0 for each class, got "
+                "markets must hold one id of at least 0 for each class, got "
                 f"{list(markets.shape)} from {int(markets.min()) if markets.numel() else 'nothing'}"
             )
-        super().__init__(len(markets), limit=MOST_CLASSES)
-        weights = _weights(
-            check_counts(counts, len(markets)), check_not_negative("distortion", distortion)
-        )
-        # Markets may be any numbers: those that nobody is in would have a table of nothing.
+        super().__init__(len(markets), limit=MAX_ALIAS_CLASSES)
+        weights = distorted_weights(counts, len(markets), distortion)
+        # Market ids need not be consecutive: one without classes would have an empty table.
         self.names, place = torch.unique(markets, return_inverse=True)
         members = place.argsort(stable=True)
         sizes = torch.bincount(place)
@@ -93,8 +91,13 @@ class MarketSampler(Sampler):
         self.register_buffer("_log_prob", log_prob, persistent=False)
         self.register_buffer("_row_markets", place.new_zeros(1), persistent=False)
 
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run; the market of an item is its first categorical feature."""
+        return cls(site.item_codes(), site.counts, distortion=site.options.distortion)
+
     def set_markets(self, markets: Tensor) -> None:
-        """Say in which market each row of ``log_prob`` is, [B], or [1] for all."""
+        """Set the market of each row of ``log_prob``, [B], or [1] for all."""
         markets = as_int64("markets", markets).cpu()
         place = torch.searchsorted(self.names, markets).clamp(max=len(self.names) - 1)
         unknown = self.names[place] != markets
@@ -126,8 +129,7 @@ class MarketSampler(Sampler):
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y | market) for ids [B] or [B, S], or of any shape with one market."""
         ids = check_ids("ids", ids, self.num_classes)
-        rows = context_rows(len(self._row_markets), tuple(ids.shape))
-        table = ids.reshape(rows, math.prod(ids.shape) // max(rows, 1))
+        table = ids.reshape(table_shape(len(self._row_markets), ids.shape))
         here = self._markets[table] == self._row_markets[:, None]
         return self._log_prob[table].masked_fill(~here, -math.inf).view(ids.shape)
 
@@ -146,25 +148,17 @@ class MarketSampler(Sampler):
 
 
 def _first_present(targets: Tensor) -> Tensor:
-    """Return the first target of each row that is there, [B]."""
+    """Return the first present target of each row, [B]."""
     if targets.dim() == 1:
         return targets
     first = (targets >= 0).int().argmax(-1, keepdim=True)
     return targets.gather(1, first)[:, 0].clamp(min=0)
 
 
-def _weights(counts: NDArray[np.generic], distortion: float) -> NDArray[np.float64]:
-    """Return count^distortion, and 0 for count 0 even where the distortion is 0."""
-    weights: NDArray[np.float64] = np.divide(counts, counts.max(), dtype=np.float64)
-    np.power(weights, distortion, out=weights)
-    weights[counts == 0] = 0.0
-    return weights
-
-
 def _tables(
     weights: NDArray[np.float64], starts: list[int], sizes: list[int]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]:
-    """Return thresholds, aliases and log p of classes that stand market after market."""
+    """Return thresholds, aliases and log p of classes that are sorted by market."""
     thresholds = np.empty(len(weights), np.float32)
     aliases = np.empty(len(weights), np.int64)
     log_prob = np.empty(len(weights))

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from widemax.declarations import Need, Option, Site, declare
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS, count_ngrams
-from widemax.sampling.base import DrawnSampler
+from widemax.sampling.base import NUM_SAMPLES, DrawnSampler
 from widemax.validation import (
     ABSENT,
     check_ids,
@@ -22,12 +23,22 @@ from widemax.validation import (
     check_whole,
 )
 
+PROPOSAL_ORDER = Option(
+    "proposal_order", 3, "Length of the n-grams by which classes are drawn.", least=1, most=16
+)
 
+
+@declare.sampler(
+    "n-gram",
+    options=[NUM_SAMPLES, PROPOSAL_ORDER],
+    traits=["draws", "probability"],
+    needs=[Need("model", trait="context", why="draws by what came before the target")],
+)
 class NGramSampler(DrawnSampler):
     """Draws from an interpolated n-gram model of the context, which may follow the model's P.
 
     Formula: p(y | c) = w_0/V + Σ_n w_n · count(c_n, y) / count(c_n), with c_n the last n − 1 ids of
-    the context; the weights of orders whose c_n was never seen are shared out among the others.
+    the context; the weights of orders whose c_n was never seen are shared among the others.
     ``adapt`` moves w by one EM step towards the model's P, of which a weighted sample is given.
 
     Shapes: ``weights`` [order + 1]; context [B, order − 1], oldest id first, −1 where there is
@@ -88,9 +99,14 @@ class NGramSampler(DrawnSampler):
         self.register_buffer("_distinct", torch.cat(distinct), persistent=False)
         self.register_buffer("_counts", torch.cat(counts), persistent=False)
         for name in ("_contexts", "_starts", "_sizes"):
-            empty = torch.empty(0, dtype=torch.int64)
-            self.register_buffer(name, empty, persistent=False)
+            self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.set_context(None)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run: the n-grams of what is trained on."""
+        ids = site.corpus.joined() if site.corpus is not None else None
+        return cls.from_corpus(ids, site.num_classes, order=site.options.proposal_order)
 
     @classmethod
     def from_corpus(
@@ -117,11 +133,10 @@ class NGramSampler(DrawnSampler):
         return cls(num_classes, tables, weights=weights, least_uniform=least_uniform)
 
     def set_context(self, context: Tensor | None) -> None:
-        """Say what came before each row of the next batch: [B, order − 1], or [1, …] for all."""
+        """Set what came before each row of the next batch: [B, order − 1], or [1, …] for all."""
         if context is None:
             context = torch.full((1, self.order - 1), ABSENT)
-        context = check_context(context, self.num_classes, self.order)
-        context = context.to(self._keys.device)
+        context = check_preceding(context, self.num_classes, self.order).to(self._keys.device)
         found = [self._find(context[:, self.order - n :], n) for n in range(1, self.order + 1)]
         self._contexts = torch.stack([place.context for place in found], dim=1)
         self._starts = torch.stack([place.start for place in found], dim=1)
@@ -135,12 +150,11 @@ class NGramSampler(DrawnSampler):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return independent draws, int64; their first dimension is that of the context."""
-        rows = context_rows(len(self._sizes), shape)
-        size = (rows, math.prod(shape) // max(rows, 1))
+        size = (2, *table_shape(len(self._sizes), shape))
         uniform = torch.rand(
-            (2, *size), dtype=torch.float64, device=self._keys.device, generator=generator
+            size, dtype=torch.float64, device=self._keys.device, generator=generator
         )
-        # The uniform component comes last: it has a share above 0, wherever rounding may lead.
+        # The uniform component comes last: its share is above 0, whatever rounding does.
         cumulative = self._shares().flip(-1).cumsum(-1)
         picked = torch.searchsorted(cumulative, uniform[0], right=True).clamp_(max=self.order)
         order = self.order - picked
@@ -174,19 +188,17 @@ class NGramSampler(DrawnSampler):
         parts = self._weighted(ids).view(*ids.shape, -1)
         responsibility = parts / parts.sum(-1, keepdim=True)
         expected = (log_ratios.double().softmax(-1).unsqueeze(-1) * responsibility).sum(1)
-        # An order that was never seen is one that was picked and thrown back, w_n / W times for
-        # each draw that was kept: the EM of a truncated mixture.
+        # An order that was never seen counts as picked and rejected, w_n / W times for each draw
+        # that was kept: the EM of a truncated mixture.
         seen = self._seen()
         kept = (self.weights * seen).sum(-1, keepdim=True)
         counts = torch.where(seen, expected, self.weights / kept).sum(0)
         if bool(counts.isfinite().all()):
-            step = counts / counts.sum()
-            self.weights.copy_(
-                _with_floor(torch.lerp(self.weights, step, rate), self.least_uniform)
-            )
+            moved = torch.lerp(self.weights, counts / counts.sum(), rate)
+            self.weights.copy_(_with_floor(moved, self.least_uniform))
 
     def _find(self, context: Tensor, order: int) -> _Place:
-        """Return where the n-grams of given contexts [B, order − 1] stand in their table."""
+        """Return where the n-grams of given contexts [B, order − 1] lie in their table."""
         gram = torch.zeros(len(context), dtype=torch.int64, device=context.device)
         for column, level in zip(context.unbind(1), self._levels, strict=False):
             table = self._keys[level]
@@ -202,7 +214,7 @@ class NGramSampler(DrawnSampler):
         return _Place(gram, start + self._levels[order - 1].start, size)
 
     def _seen(self) -> Tensor:
-        """Return which components there are for each context, bool [R, order + 1]."""
+        """Return which components each context has, bool [R, order + 1]."""
         always = torch.ones_like(self._sizes[:, :1], dtype=torch.bool)
         return torch.cat([always, self._sizes > 0], dim=1)
 
@@ -213,8 +225,7 @@ class NGramSampler(DrawnSampler):
 
     def _weighted(self, ids: Tensor) -> Tensor:
         """Return share · p of each component for ids, [R, n, order + 1]."""
-        rows = context_rows(len(self._sizes), tuple(ids.shape))
-        ids = ids.reshape(rows, math.prod(ids.shape) // max(rows, 1))
+        ids = ids.reshape(table_shape(len(self._sizes), ids.shape))
         parts = [
             torch.full(ids.shape, 1 / self.num_classes, dtype=torch.float64, device=ids.device)
         ]
@@ -235,7 +246,7 @@ class _Place(NamedTuple):
     size: Tensor
 
 
-def check_context(context: Tensor, num_classes: int, order: int) -> Tensor:
+def check_preceding(context: Tensor, num_classes: int, order: int) -> Tensor:
     """Return ``context`` as int64 [B, order − 1] if each id names a class or is −1."""
     if check_tensor("context", context).dim() != 2 or context.shape[1] != order - 1:
         raise ValueError(
@@ -244,10 +255,10 @@ def check_context(context: Tensor, num_classes: int, order: int) -> Tensor:
     return check_ids("context", context, num_classes, absent=True)
 
 
-def context_rows(rows: int, shape: tuple[int, ...]) -> int:
-    """Return ``rows``, the number of contexts, if a batch of this shape can have as many."""
+def table_shape(rows: int, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the shape [rows, …] of ids of any shape, if these can have that many contexts."""
     if rows == 1 or shape[:1] == (rows,):
-        return rows
+        return rows, math.prod(shape) // max(rows, 1)
     raise ValueError(
         f"context has {rows:,} rows, but the batch has shape {list(shape)}: call set_context "
         "with one row for each example that is not ignored"
@@ -255,13 +266,13 @@ def context_rows(rows: int, shape: tuple[int, ...]) -> int:
 
 
 def _slices(tables: Sequence[Tensor]) -> list[slice]:
-    """Return where each table stands in all of them one after another."""
+    """Return where each table lies in the concatenation of all."""
     ends = np.cumsum([len(table) for table in tables]).tolist()
     return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _counted(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the different keys of a table and their counts, a key above all of count 0 last."""
+    """Return the distinct keys of a table and their counts, then a largest key with count 0."""
     keys, counts = torch.unique_consecutive(table, return_counts=True)
     above = keys.new_tensor([torch.iinfo(keys.dtype).max])
     return torch.cat([keys, above]), torch.cat([counts, torch.zeros_like(above)])
@@ -272,7 +283,7 @@ def _check_weights(weights: Sequence[float] | None, order: int) -> list[float]:
     if weights is None:
         return [1 / (order + 1)] * (order + 1)
     if len(weights) != order + 1:
-        raise ValueError(f"weights must hold order + 1 = {order + 1} numbers, got {len(weights)}")
+        raise ValueError(f"weights must hold order + 1 = {order + 1} values, got {len(weights)}")
     values = [check_not_negative(f"weights[{n}]", weight) for n, weight in enumerate(weights)]
     if not any(values):
         raise ValueError(f"weights must not all be 0, got {values}")

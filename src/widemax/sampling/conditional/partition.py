@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
+from widemax.declarations import Need, Option, Site, declare
 from widemax.kernels.sampling.partition import partition_starts
-from widemax.sampling.all_classes import check_takes_all, listed_once
-from widemax.sampling.base import Sampler
+from widemax.sampling.all_classes import check_takes_all
+from widemax.sampling.base import Sampler, uniform_log_prob, with_log_count_zero
 from widemax.validation import (
     ABSENT,
     MAX_CLASSES,
@@ -26,6 +27,14 @@ from widemax.validation import (
 )
 
 
+@declare.sampler(
+    "partition",
+    options=[
+        Option("max_classes", 8192, "Distinct targets of a part of the data.", least=2, most=2**28)
+    ],
+    traits=["probability"],
+    needs=[Need("model", trait="windows", why="reads the data part by part, target by target")],
+)
 class PartitionSampler(Sampler):
     """Lists the classes of the selected part of the corpus, each once.
 
@@ -59,6 +68,12 @@ class PartitionSampler(Sampler):
         self._parts = [_distinct_ids(index, ids, num_classes) for index, ids in enumerate(parts)]
         self.ranges = ()
         self.register_buffer("part", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the sampler of a run: parts of what is trained on, in its order."""
+        size = site.options.max_classes
+        return cls.from_targets(site.corpus.values, site.num_classes, max_classes=size)
 
     @classmethod
     def from_targets(cls, targets: Tensor, num_classes: int, *, max_classes: int) -> Self:
@@ -113,15 +128,13 @@ class PartitionSampler(Sampler):
                 f"targets must lie in part {int(self.part):,}, which has {len(ids):,} classes; "
                 f"{int(outside[0]):,} does not: select the part these targets belong to"
             )
-        return listed_once(ids, targets)
+        return with_log_count_zero(ids, targets)
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return −log |V'_i| for the ids of the selected part, −inf for all others."""
         classes = self.classes
-        log_prob = torch.full(
-            ids.shape, -math.log(len(classes)), dtype=torch.float64, device=ids.device
-        )
-        return log_prob.masked_fill(~_contains(classes, ids), -math.inf)
+        outside = ~_contains(classes, ids)
+        return uniform_log_prob(ids, len(classes)).masked_fill(outside, -math.inf)
 
 
 def _distinct_ids(index: int, ids: Tensor, num_classes: int) -> Tensor:

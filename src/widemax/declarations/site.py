@@ -1,0 +1,69 @@
+"""Where a method is built: what it can ask for of the data, the settings and the other parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Site(Protocol):
+    """What a method is built from.
+
+    A class without a ``build`` of its own is called with those of these names that its constructor
+    has as parameters, and with its declared options.
+    """
+
+    options: Any
+    """The settings, as attributes."""
+    kind: str
+    """text, or the format of the log."""
+    num_classes: int
+    counts: Tensor
+    """How often each class was seen, int64 [V], falling but for new items at the end."""
+    dimension: int
+    """The length of the hidden states that the head reads."""
+    items: nn.Embedding | None
+    """Class vectors that the encoder has already, to be trained together with the head's."""
+    corpus: Any
+    """The ``Sequences`` that are trained on; None where a trained run is loaded."""
+    vocabulary: Any
+    item_features: Any
+    """The ``FeatureTable`` of the classes, if there is one."""
+    user_features: Any
+    """The ``FeatureTable`` of the users, if there is one."""
+    days: float
+    """The time from the first to the last interaction; 0 where the log has no times."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a step leaves most class vectors alone."""
+
+    @property
+    def num_samples(self) -> int | None:
+        """How many classes are drawn; None takes what the sampler has."""
+
+    @property
+    def scorer(self) -> Any:
+        """The scorer of the head."""
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler of the head."""
+
+    @property
+    def objective(self) -> Any:
+        """The objective of the head."""
+
+    def part(self, kind: str, name: str, **options: Any) -> Any:
+        """Return another method, built with these options in place of the settings."""
+
+    def head(self, dimension: int, *, items: nn.Embedding | None = None) -> Any:
+        """Return the head for hidden states of a dimension, tied to ``items`` where it can be."""
+
+    def item_encoder(self) -> Any:
+        """Return the encoder of the items' features; None if there are none."""
+
+    def user_encoder(self) -> Any:
+        """Return the encoder of the users' features; None if there are none."""

@@ -1,0 +1,161 @@
+"""The table of all declared methods: read without torch, grown by whoever declares another one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from widemax.declarations.declaration import Declaration
+from widemax.declarations.options import Option, nearest, shown
+
+FILE = Path(__file__).with_name("declared.json")
+"""What ``python -m widemax.declarations`` writes: the declarations of the package itself."""
+
+PLUGINS = "widemax.plugins"
+"""The group of entry points by which an installed package brings methods of its own."""
+
+_PACKAGE = "widemax."
+_live: dict[tuple[str, str], tuple[Declaration, Any]] = {}
+
+
+def register(declaration: Declaration, thing: Any) -> None:
+    """Add a method to the table; what the package has already cannot be declared by another."""
+    key = (declaration.kind, declaration.name)
+    other = _live[key][0] if key in _live else _stored().get(key)
+    if other is not None and other.lives != declaration.lives:
+        raise ValueError(
+            f"{declaration.kind} {declaration.name!r} of {declaration.lives} is declared by "
+            f"{other.lives} already: choose another name"
+        )
+    _check_options(declaration)
+    _live[key] = (declaration, thing)
+
+
+def declared(kind: str) -> Mapping[str, Declaration]:
+    """Return the methods of a kind by name, in alphabetical order.
+
+    >>> list(declared("sampler"))[:2]
+    ['all', 'batch-hard-negatives']
+    """
+    own = {name: each for (its_kind, name), each in _stored().items() if its_kind == kind}
+    live = {name: each for (its_kind, name), (each, _) in _live.items() if its_kind == kind}
+    return dict(sorted((own | live).items()))
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Return the names of the methods of a kind.
+
+    >>> "uniform" in names("sampler")
+    True
+    """
+    return tuple(declared(kind))
+
+
+def find(kind: str, name: object) -> Declaration:
+    """Return a method; an error names the nearest one.
+
+    >>> find("sampler", "unigrm")
+    Traceback (most recent call last):
+    ValueError: sampler must be one of all, ... got the text 'unigrm'; did you mean 'unigram'?
+    """
+    found = declared(kind).get(name) if isinstance(name, str) else None
+    if found is None:
+        known = names(kind)
+        raise ValueError(
+            f"{kind} must be one of {', '.join(known)}, got {shown(name)}{nearest(name, known)}"
+        )
+    return found
+
+
+def load(declaration: Declaration) -> Any:
+    """Return the code of a method, imported now if it was not before."""
+    key = (declaration.kind, declaration.name)
+    if key not in _live:
+        declaration.load()
+    live, thing = _live[key]
+    if live != declaration:
+        raise ValueError(
+            f"{declaration.kind} {declaration.name!r} is declared otherwise in {FILE.name} than in "
+            f"{live.lives}: run python -m widemax.declarations"
+        )
+    return thing
+
+
+def load_plugin(name: str) -> None:
+    """Import a module, or a file of Python, whose methods are then known by name.
+
+    >>> load_plugin("no_such_module")
+    Traceback (most recent call last):
+    ValueError: plug-in 'no_such_module' cannot be imported: No module named 'no_such_module'
+    """
+    try:
+        if name.endswith(".py"):
+            _import_file(Path(name))
+        else:
+            import_module(name)
+    except (ImportError, OSError) as error:
+        raise ValueError(f"plug-in {name!r} cannot be imported: {error}") from error
+
+
+@cache
+def load_installed_plugins() -> None:
+    """Import the plug-ins of all installed packages, once."""
+    for point in entry_points(group=PLUGINS):
+        load_plugin(point.value)
+
+
+def _import_file(path: Path) -> None:
+    name = f"widemax_plugin_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path.resolve()):
+        return
+    spec = spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"{path} is not a file of Python")
+    sys.modules[name] = module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+@cache
+def _stored() -> Mapping[tuple[str, str], Declaration]:
+    if not FILE.exists():
+        return {}
+    rows = json.loads(FILE.read_text(encoding="utf-8"))
+    return {(row["kind"], row["name"]): Declaration.from_json(row) for row in rows}
+
+
+def own_declarations() -> list[Declaration]:
+    """Return what the modules of the package that are imported by now have declared, sorted."""
+    found = [each for each, _ in _live.values() if each.lives.startswith(_PACKAGE)]
+    return sorted(found, key=lambda each: (each.kind, each.name))
+
+
+def _check_options(declaration: Declaration) -> None:
+    """Raise if an option has the name of another one that is of another type or has other limits.
+
+    Several methods may share an option: on the command line it is one flag.
+    """
+    for option in declaration.options:
+        for other, _ in _live.values():
+            for known in other.options:
+                if known.name == option.name and _meaning(known) != _meaning(option):
+                    raise ValueError(
+                        f"{declaration.kind} {declaration.name!r} declares {option.name!r} "
+                        f"otherwise than {other.kind} {other.name!r}: share one Option, or choose "
+                        "another name"
+                    )
+
+
+def _meaning(option: Option) -> tuple[object, ...]:
+    return (option.kind, option.least, option.most, option.choices, option.parts)
