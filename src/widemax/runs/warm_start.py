@@ -15,8 +15,9 @@ from widemax.models import Model
 from widemax.runs.run import Run
 from widemax.runs.run_folder import holds_run
 from widemax.scoring import TableScorer
+from widemax.storage.files import open_to_read
 from widemax.vectors import KeyedVectors, read_word2vec_binary, read_word2vec_text
-from widemax.vectors.rows import opened, read_header
+from widemax.vectors.rows import read_header
 from widemax.vocabulary import Vocabulary
 
 _LONGEST_LINE = 2**25
@@ -61,7 +62,7 @@ def _is_text(path: str | Path) -> bool:
 
     One number is not enough: the key may be one, and a byte of the next a line break.
     """
-    with opened(path) as file:
+    with open_to_read(path) as file:
         _, dimension = read_header(path, file)
         fields = file.readline(_LONGEST_LINE).split()
     try:

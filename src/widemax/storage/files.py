@@ -50,6 +50,25 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+@contextmanager
+def atomic_pair(folder: str | Path, names: tuple[str, str]) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Yield two files that take their names in ``folder`` only once both are whole and on disk.
+
+    The folder is made if it does not exist. The two names are taken one right after the other: a
+    process killed exactly between them leaves one new file and one old, and nothing less can.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made: {error.strerror or error}") from error
+    with atomic_write(folder / names[0]) as first, atomic_write(folder / names[1]) as second:
+        yield first, second
+        # The second takes its name first: a disk that is full must show before that.
+        first.flush()
+        os.fsync(first.fileno())
+
+
 def remove_torn_files(folder: Path) -> None:
     """Remove what a process that was killed in ``atomic_write`` left in a folder."""
     for path in folder.iterdir():
@@ -68,12 +87,20 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_text(path: str | Path) -> str:
-    """Return the text of a UTF-8 file, without its byte order mark."""
+@contextmanager
+def open_to_read(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield the file at ``path``; what the system refuses is a ``ValueError`` that names it."""
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            yield file
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a UTF-8 file, without its byte order mark."""
+    with open_to_read(path) as file:
+        data = file.read()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -91,11 +118,9 @@ def read_table(path: str | Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the table of a Parquet file and the fields beside it."""
     try:
         # An open file, because polars reads patterns and partitions into a path.
-        with Path(path).open("rb") as file:
+        with open_to_read(path) as file:
             fields = pl.read_parquet_metadata(file)
             file.seek(0)
             return pl.read_parquet(file), fields
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ValueError(f"{path} is not a whole Parquet file: {error}") from error

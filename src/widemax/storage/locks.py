@@ -24,7 +24,7 @@ def lock_for_writing(path: Path, folder: Path) -> IO[bytes]:
     """
     file = path.open("ab+", buffering=0)
     if sys.platform == "win32":
-        return file  # there is no such lock there: to train twice into a folder goes unnoticed
+        return file  # there is no such lock: two runs in one folder go unnoticed
     import fcntl
 
     try:

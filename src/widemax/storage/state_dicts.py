@@ -25,18 +25,10 @@ _NOT_FINITE = ("inf", "-inf", "nan")
 def flatten_state(state: Mapping[Any, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a nested state by name, and all the rest of it as plain JSON.
 
-    Formula: unflatten_state(*flatten_state(state)) = state, bit for bit.
-
-    Shapes: ``state`` nests dicts (keys are strings or whole numbers), lists and tuples of
-    tensors, numbers, strings and None, as the ``state_dict`` of every optimiser does. The first
-    result names each tensor by its path, such as ``state.0.exp_avg``.
-
-    Cost: O(entries); no tensor is copied.
-
-    Reference: none.
-
-    Use when: saving what resumes a run, with ``CheckpointStore``. Avoid when: the state is one
-    flat dict of tensors, like that of a model, which is stored as it is.
+    ``state`` nests dicts (keys are strings or whole numbers), lists and tuples of tensors, numbers,
+    strings and None, as the ``state_dict`` of every optimiser does. Each tensor is named by its
+    path, such as ``state.0.exp_avg``, and none is copied. ``unflatten_state`` restores it bit for
+    bit.
 
     >>> import torch
     >>> state = {"step": torch.tensor(3), "betas": (0.9, 0.999), "best": float("inf"), 7: None}
@@ -53,18 +45,7 @@ def flatten_state(state: Mapping[Any, Any]) -> tuple[dict[str, Tensor], dict[str
 
 
 def unflatten_state(tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> dict[Any, Any]:
-    """Return the state that ``flatten_state`` took apart.
-
-    Formula: unflatten_state(*flatten_state(state)) = state, bit for bit.
-
-    Shapes: ``tensors`` by name, ``rest`` as plain JSON; tensors that it does not name are left out.
-
-    Cost: O(entries); no tensor is copied.
-
-    Reference: none.
-
-    Use when: resuming from a ``Checkpoint``. Avoid when: the JSON was not made by
-    ``flatten_state``: keys that start with "$" have a meaning.
+    """Return the state that ``flatten_state`` took apart; tensors that it does not name are left out.
 
     >>> import torch
     >>> unflatten_state({"a": torch.tensor(1.5)}, {"rate": {"$tuple": [{"$tensor": "a"}, 2]}})

@@ -16,19 +16,9 @@ from widemax.vocabulary.keys import Keys, as_keys, first_row, not_among, quoted
 class KeyedVectors:
     """Distinct keys and one finite vector for each, which never change.
 
-    Formula: key i ↔ row i of the matrix, in the order given.
-
-    Shapes: ``keys`` is a polars Series of V strings, ``vectors`` float32 [V, D] on the CPU.
-
-    Cost: O(V·D) to check, no copy of a float32 matrix that lies on the CPU: it shares its memory
-    with the one given, so that a model that trains on needs a ``clone``. The first ``vector``
-    builds a dictionary of V keys.
-
-    Reference: none.
-
-    Use when: trained vectors go to a file or come from one. Whole-number keys become their decimal
-    text, other floating types float32. Avoid when: neighbours are sought: a head or an index finds
-    them from ``vectors``.
+    Key i belongs to row i of the matrix. Keys that are whole numbers become their decimal text,
+    other floating types float32. A float32 matrix on the CPU is not copied: a model that continues
+    to train on it needs a ``clone``.
 
     >>> vectors = KeyedVectors(["tea", "rum"], torch.tensor([[1.0, 0.0], [0.5, 2.0]]))
     >>> vectors

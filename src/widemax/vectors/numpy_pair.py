@@ -10,9 +10,10 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from widemax.vectors.key_lines import atomic_pair, read_keys, write_keys
+from widemax.storage.files import atomic_pair, open_to_read
 from widemax.vectors.keyed import KeyedVectors
-from widemax.vectors.rows import as_array, bytes_left, check_writable, opened
+from widemax.vectors.rows import as_array, bytes_left, check_writable
+from widemax.vectors.text_lines import read_keys, write_keys
 
 VECTORS_FILE = "vectors.npy"
 KEYS_FILE = "keys.txt"
@@ -21,18 +22,7 @@ _HEADER_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_hea
 
 
 def read_numpy_vectors(folder: str | Path) -> KeyedVectors:
-    """Read ``vectors.npy`` and ``keys.txt`` of a folder.
-
-    Formula: line i of ``keys.txt`` is the key of row i of the matrix.
-
-    Shapes: ``vectors.npy`` holds float16, float32 or float64 [V, D], ``keys.txt`` V lines of UTF-8.
-
-    Cost: O(bytes): as fast as the disk. Memory: the matrix and the keys.
-
-    Reference: the .npy format of NumPy, versions 1 and 2.
-
-    Use when: vectors come from a NumPy program. Avoid when: you choose the format:
-    ``read_safetensors_vectors`` has keys and numbers in one file, which cannot come apart.
+    """Read ``vectors.npy``, float16 to float64 [V, D], and ``keys.txt``, one key a line.
 
     An array of objects is refused and never unpickled.
 
@@ -45,7 +35,7 @@ def read_numpy_vectors(folder: str | Path) -> KeyedVectors:
     [3.0, 4.0]
     """
     path = Path(folder) / VECTORS_FILE
-    with opened(path) as file:
+    with open_to_read(path) as file:
         matrix = _read_matrix(path, file)
     keys = read_keys(Path(folder) / KEYS_FILE)
     try:
@@ -81,22 +71,10 @@ def _read_matrix(path: Path, file: BinaryIO) -> NDArray[np.floating]:
 
 
 def write_numpy_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
-    """Write ``vectors.npy`` and ``keys.txt`` into a folder, which is made if it is not there.
+    """Write ``vectors.npy``, float32 [V, D], and ``keys.txt`` into a folder, made if need be.
 
-    Formula: line i of ``keys.txt`` is the key of row i of the matrix.
-
-    Shapes: ``vectors.npy`` holds float32 [V, D], ``keys.txt`` V lines of UTF-8.
-
-    Cost: O(V·D): as fast as the disk; 4 bytes a number.
-
-    Reference: the .npy format of NumPy, version 1.
-
-    Use when: a NumPy program is to read them, or map the matrix into memory. Avoid when: keys
-    contain line breaks (an error names the first), or both must change in one step: the two files
-    take their names one right after the other.
-
-    Not one .npz: that can be neither mapped nor appended to, and keys inside it would be pickled,
-    or padded to the longest.
+    Keys must contain no line break. Not one .npz: that can be neither mapped into memory nor
+    appended to, and keys inside it would be pickled, or padded to the longest.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

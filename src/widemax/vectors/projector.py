@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemax.vectors.key_lines import atomic_pair, read_keys, write_keys
+from widemax.storage.files import atomic_pair, open_to_read
 from widemax.vectors.keyed import KeyedVectors
-from widemax.vectors.number_lines import LineFormat, gather_lines, write_lines
-from widemax.vectors.rows import RowGatherer, as_array, check_shape, check_writable, opened
+from widemax.vectors.rows import RowGatherer, as_array, check_shape, check_writable
+from widemax.vectors.text_lines import LineFormat, gather_lines, read_keys, write_keys, write_lines
 from widemax.vocabulary.keys import first_row, quoted
 
 VECTORS_FILE = "vectors.tsv"
@@ -15,19 +15,9 @@ METADATA_FILE = "metadata.tsv"
 
 
 def read_projector_vectors(folder: str | Path) -> KeyedVectors:
-    """Read ``vectors.tsv`` and ``metadata.tsv`` of a folder.
+    """Read ``vectors.tsv`` and ``metadata.tsv`` of a folder: lines of numbers, and of one key each.
 
-    Formula: line i of ``metadata.tsv`` is the key of the numbers in line i of ``vectors.tsv``.
-
-    Shapes: V lines of D numbers with one tab between any two; V lines with a key each.
-
-    Cost: O(bytes), as ``read_word2vec_text``. Memory: the matrix, at most twice the file.
-
-    Reference: TensorBoard's embedding projector.
-
-    Use when: vectors were exported for the projector and nothing else is left. Avoid when: there
-    is metadata of several columns, of which the projector reads the first line as names: an error
-    says so.
+    Metadata of several columns, of which the projector reads the first line as names, is refused.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -47,30 +37,21 @@ def read_projector_vectors(folder: str | Path) -> KeyedVectors:
             f"{labels}, line {row + 1:,}: must have one column, the key, got {quoted(keys[row])}"
         )
     path = Path(folder) / VECTORS_FILE
-    with opened(path) as file:
+    with open_to_read(path) as file:
         dimension = file.readline().count(b"\t") + 1
         file.seek(0)
         lines = LineFormat(separator="\t", dimension=dimension, keyed=False)
-        shape = check_shape(path, file, (len(keys), dimension), lines.smallest)
+        shape = check_shape(path, file, (len(keys), dimension), lines.min_bytes)
         gatherer = RowGatherer(path, "line", shape, "error")
         gather_lines(file, gatherer, lines, rows=len(keys), first_line=1, keys=keys)
     return gatherer.finish()
 
 
 def write_projector_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
-    """Write ``vectors.tsv`` and ``metadata.tsv``, which the embedding projector loads.
+    """Write ``vectors.tsv`` and ``metadata.tsv``, which TensorBoard's embedding projector loads.
 
-    Formula: line i of ``metadata.tsv`` is the key of the numbers in line i of ``vectors.tsv``.
-    With one column of metadata the projector expects no line of names.
-
-    Shapes: V lines of D numbers with one tab between any two; V lines with a key each.
-
-    Cost: O(V·D), as ``write_word2vec_text``. The folder is made if it is not there.
-
-    Reference: TensorBoard's embedding projector.
-
-    Use when: you want to look at some ten thousand vectors. Avoid when: a program is to read them
-    back, or keys are empty or contain tabs or line breaks: an error names the first.
+    The folder is made if it does not exist. Keys must be neither empty nor contain tabs or line
+    breaks.
 
     >>> import tempfile, torch
     >>> folder = Path(tempfile.mkdtemp())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
@@ -27,16 +25,6 @@ _HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t\r]*\n")
 _LONGEST_HEADER = 256
 
 
-@contextmanager
-def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Yield the file at ``path``; what the system refuses is a ValueError with its name."""
-    try:
-        with Path(path).open("rb") as file:
-            yield file
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
 def bytes_left(file: BinaryIO) -> int:
     """Return how many bytes follow the present place."""
     return os.fstat(file.fileno()).st_size - file.tell()
@@ -49,8 +37,8 @@ def read_header(path: str | Path, file: BinaryIO) -> tuple[int, int]:
     if match is None:
         start = line.rstrip(b"\r\n").decode("utf-8", "replace")
         raise ValueError(
-            f"{path}, line 1: must hold the number of rows and their dimension, got {quoted(start)}; "
-            "where it is missing (GloVe files have none), put it in front"
+            f"{path}, line 1: must hold the number of rows and their dimension, "
+            f"got {quoted(start)}; where it is missing (GloVe files have none), put it in front"
         )
     return int(match[1]), int(match[2])
 

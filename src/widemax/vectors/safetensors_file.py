@@ -10,9 +10,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, open_to_read
+from widemax.storage.manifest import check_version
+from widemax.storage.state_dicts import parse_json
 from widemax.vectors.keyed import KeyedVectors
-from widemax.vectors.rows import as_array, bytes_left, opened
+from widemax.vectors.rows import as_array, bytes_left
 from widemax.vocabulary.keys import quoted
 
 FORMAT_VERSION = 1
@@ -24,22 +26,10 @@ _LONGEST_HEADER = 4096
 
 
 def read_safetensors_vectors(path: str | Path) -> KeyedVectors:
-    """Read what ``write_safetensors_vectors`` wrote.
+    """Read what ``write_safetensors_vectors`` wrote, and nothing else.
 
-    Formula: tensor ``vectors`` is the matrix, tensor ``keys`` the UTF-8 bytes of a JSON list of
-    the keys.
-
-    Shapes: ``vectors`` F32 [V, D], ``keys`` U8 [bytes].
-
-    Cost: O(bytes): as fast as the disk. Memory: the matrix and the keys.
-
-    Reference: the safetensors format.
-
-    Use when: vectors come from widemax. Avoid when: the file holds anything else, such as a whole
-    model: that is refused.
-
-    The header must be, byte by byte, the one that belongs to these shapes, so that no damage to
-    it goes unnoticed. Nothing in the file can execute.
+    The header must be, byte by byte, the one that belongs to these shapes, so that no damage to it
+    goes unnoticed. Nothing in the file can execute.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vectors.safetensors"
@@ -47,7 +37,7 @@ def read_safetensors_vectors(path: str | Path) -> KeyedVectors:
     >>> read_safetensors_vectors(path).vector("green tea").tolist()
     [1.0, -0.5]
     """
-    with opened(path) as file:
+    with open_to_read(path) as file:
         try:
             rows, dimension, key_bytes = _read_shapes(file)
             matrix = np.fromfile(file, "<f4", rows * dimension).reshape(rows, dimension)
@@ -65,8 +55,7 @@ def _read_shapes(file: BinaryIO) -> tuple[int, int, int]:
     if not 1 <= length <= most:
         raise ValueError(f"its header must have between 1 and {most:,} bytes, got {length:,}")
     stored = file.read(length)
-    header = _parsed(stored)
-    _check_version(header.get("__metadata__"))
+    header = _parsed_header(stored)
     try:
         (rows, dimension), (key_bytes,) = (header[name]["shape"] for name in ("vectors", "keys"))
     except (KeyError, TypeError, ValueError) as error:
@@ -94,32 +83,20 @@ def _header(rows: int, dimension: int, key_bytes: int) -> bytes:
     return text + b" " * (-len(text) % 8)
 
 
-def _parsed(stored: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(stored)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header is not JSON: {error}") from error
+def _parsed_header(stored: bytes) -> dict[str, Any]:
+    header = parse_json("its header", stored)
     if not isinstance(header, dict):
         raise ValueError(f"its header must be a JSON object, got {quoted(str(header))}")
-    return header
-
-
-def _check_version(metadata: object) -> None:
+    metadata = header.get("__metadata__")
     version = metadata.get(_VERSION_FIELD) if isinstance(metadata, dict) else None
     if not isinstance(version, str) or not version.isdecimal():
         raise ValueError(f"field {_VERSION_FIELD} must be a whole number, got {quoted(version)}")
-    if int(version) > FORMAT_VERSION:
-        raise ValueError(
-            f"its format is version {version} and this widemax reads up to {FORMAT_VERSION}; "
-            "a newer widemax is needed"
-        )
+    check_version("it", int(version), FORMAT_VERSION)
+    return header
 
 
 def _parsed_keys(stored: bytes) -> list[str]:
-    try:
-        keys = json.loads(stored)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its keys are not a JSON list: {error}") from error
+    keys = parse_json("the list of its keys", stored)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError("its keys must be a JSON list of strings")
     return keys
@@ -128,19 +105,8 @@ def _parsed_keys(stored: bytes) -> list[str]:
 def write_safetensors_vectors(path: str | Path, vectors: KeyedVectors) -> None:
     """Write keys and vectors to one safetensors file, which any reader of the format can open.
 
-    Formula: tensor ``vectors`` is the matrix, tensor ``keys`` the UTF-8 bytes of a JSON list of
-    the keys: ``json.loads(bytes(keys))``.
-
-    Shapes: ``vectors`` F32 [V, D], ``keys`` U8 [bytes].
-
-    Cost: O(V·D): as fast as the disk; 4 bytes a number. The file takes its name when it is whole.
-
-    Reference: the safetensors format.
-
-    Use when: you choose the format: any key, every bit, one file that changes in one step. Avoid
-    when: the reader knows only word2vec files.
-
-    Keys are no metadata, because the format allows at most 100 MB of that.
+    Tensor ``vectors`` is F32 [V, D], tensor ``keys`` the UTF-8 bytes of a JSON list of the keys;
+    they are not metadata, of which the format allows at most 100 MB. Any key and every bit is kept.
 
     >>> import tempfile
     >>> from safetensors.numpy import load_file

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, open_to_read
 from widemax.vectors.keyed import KeyedVectors, finite_rows
 from widemax.vectors.rows import (
     BLOCK_BYTES,
@@ -19,7 +19,6 @@ from widemax.vectors.rows import (
     as_array,
     check_shape,
     check_writable,
-    opened,
     read_header,
 )
 from widemax.vectors.word2vec_text import UNWRITABLE, WRITABLE_RULE
@@ -39,23 +38,14 @@ class _Block(NamedTuple):
 def read_word2vec_binary(path: str | Path, *, bad_rows: BadRows = "error") -> KeyedVectors:
     """Read a word2vec binary file, such as the original tool and gensim write.
 
-    Formula: a line ``V D``, then V times: the key, one space, D little-endian float32, and
-    perhaps a newline.
+    That is a line ``V D``, then V times the key, one space, D little-endian float32 and perhaps a
+    newline. A file of fastText that ends in ``.bin`` is another format; its ``.vec`` is word2vec
+    text.
 
-    Shapes: the result has V keys and a matrix [V, D].
-
-    Cost: O(bytes), some seconds for a million keys of 100 numbers. Memory: the matrix, no larger
-    than the file, and a block of 1 MB.
-
-    Reference: Mikolov et al. 2013, the file format of their tool.
-
-    Use when: vectors come from gensim or word2vec, such as the GoogleNews ones. Avoid when: the
-    file is fastText's ``.bin``, another format: its ``.vec`` is word2vec text.
-
-    Whatever is wrong with a row is reported with the byte at which the row starts. A row count
-    that does not fit the file is an error. So is any bad row: a key that is empty or not UTF-8 or
-    there for the second time, a number that is not finite; ``bad_rows="skip"`` leaves such rows
-    out, with one warning that counts them.
+    Whatever is wrong with a row is reported with the byte at which the row starts. A row count that
+    does not fit the file is an error. So is any bad row: a key that is empty, not UTF-8 or a
+    repeat, or a number that is not finite; ``bad_rows="skip"`` leaves such rows out, with one
+    warning that counts them.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vectors.bin"
@@ -63,7 +53,7 @@ def read_word2vec_binary(path: str | Path, *, bad_rows: BadRows = "error") -> Ke
     >>> read_word2vec_binary(path).vector("tea").tolist()
     [1.0, -0.5]
     """
-    with opened(path) as file:
+    with open_to_read(path) as file:
         rows, dimension = read_header(path, file)
         smallest = len("k ") + dimension * _NUMBER_BYTES
         shape = check_shape(path, file, (rows, dimension), smallest)
@@ -128,20 +118,9 @@ def _problem(raw: bytes, key: str, *, finite: bool) -> str:
 
 
 def write_word2vec_binary(path: str | Path, vectors: KeyedVectors) -> None:
-    """Write a word2vec binary file that gensim and the original tool read.
+    """Write a word2vec binary file that gensim and the original tool read; every bit is kept.
 
-    Formula: a line ``V D``, then for each key: the key, one space, D little-endian float32, a
-    newline. The numbers keep every bit.
-
-    Shapes: V keys and a matrix [V, D].
-
-    Cost: O(V·D), a second or two for a million keys; 4 bytes a number. The file takes its name
-    when it is whole.
-
-    Reference: Mikolov et al. 2013, the file format of their tool.
-
-    Use when: gensim or a tool of its family is to read the vectors. Avoid when: keys contain
-    white space, which ends a key in this format: an error names the first.
+    Keys must not contain white space, which ends a key in this format.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vectors.bin"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, open_to_read
 from widemax.vectors.keyed import KeyedVectors
-from widemax.vectors.number_lines import LineFormat, gather_lines, write_lines
 from widemax.vectors.rows import (
     BadRows,
     RowGatherer,
     as_array,
     check_shape,
     check_writable,
-    opened,
     read_header,
 )
+from widemax.vectors.text_lines import LineFormat, gather_lines, write_lines
 
 # The original tool ends a word at any of these, gensim at a space.
 UNWRITABLE = r"^$|[ \t\n\v\f\r]"
@@ -26,25 +25,16 @@ WRITABLE_RULE = (
 
 
 def read_word2vec_text(path: str | Path, *, bad_rows: BadRows = "error") -> KeyedVectors:
-    """Read a word2vec text file, such as gensim's ``save_word2vec_format`` writes.
+    """Read a word2vec text file, such as gensim and fastText (``.vec``) write.
 
-    Formula: line 1 is ``V D``; each of the V lines after it is a key and D decimal numbers with
-    one space between any two. Each number becomes the nearest float32.
-
-    Shapes: the result has V keys and a matrix [V, D].
-
-    Cost: O(bytes), 10 to 20 seconds for a million keys of 100 numbers on one core, an eighth
-    of gensim's time. Memory: the matrix, at most twice the file, and blocks of 1 MB.
-
-    Reference: Mikolov et al. 2013, the file format of their tool.
-
-    Use when: vectors come from gensim, fastText (.vec) or word2vec. Avoid when: you choose the
-    format: the binary one is four times as fast, ``read_safetensors_vectors`` more still.
+    Line 1 is ``V D``; each of the V lines after it is a key and D decimal numbers with one space
+    between any two. A million keys of 100 numbers take 10 to 20 seconds on one core, an eighth of
+    gensim's time; the binary format is four times as fast.
 
     A wrong row count, or an end without a newline, is an error. So is any bad row: too many or too
-    few numbers (a key with a space), a number that is none or not finite, an empty key, bytes
-    that are not UTF-8, a key for the second time. ``bad_rows="skip"`` leaves such rows out, with
-    one warning that counts them.
+    few numbers (a key with a space), a number that is none or not finite, an empty key, bytes that
+    are not UTF-8, a repeated key. ``bad_rows="skip"`` leaves such rows out, with one warning that
+    counts them.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vectors.txt"
@@ -53,10 +43,10 @@ def read_word2vec_text(path: str | Path, *, bad_rows: BadRows = "error") -> Keye
     >>> read_word2vec_text(path).vector("rum").tolist()
     [2.0, 0.10000000149011612, -3.0]
     """
-    with opened(path) as file:
+    with open_to_read(path) as file:
         rows, dimension = read_header(path, file)
         lines = LineFormat(separator=" ", dimension=dimension, keyed=True)
-        shape = check_shape(path, file, (rows, dimension), lines.smallest)
+        shape = check_shape(path, file, (rows, dimension), lines.min_bytes)
         gatherer = RowGatherer(path, "line", shape, bad_rows)
         gather_lines(file, gatherer, lines, rows=rows, first_line=2)
     return gatherer.finish()
@@ -65,18 +55,9 @@ def read_word2vec_text(path: str | Path, *, bad_rows: BadRows = "error") -> Keye
 def write_word2vec_text(path: str | Path, vectors: KeyedVectors) -> None:
     """Write a word2vec text file that gensim's ``load_word2vec_format`` reads.
 
-    Formula: a line ``V D``, then for each key a line of the key and its D numbers. A number has
-    the fewest digits that no other float32 shares, so that reading returns the same bits.
-
-    Shapes: V keys and a matrix [V, D].
-
-    Cost: O(V·D), some 15 seconds for a million keys of 100 numbers on one core; about 11 bytes a
-    number. The file takes its name when it is whole.
-
-    Reference: Mikolov et al. 2013, the file format of their tool.
-
-    Use when: another tool, or a person, wants to read text. Avoid when: keys contain white space,
-    which the format cannot tell from its separators: an error names the first.
+    A number has the fewest digits that no other float32 shares, so that reading returns the same
+    bits. Keys must not contain white space, which the format cannot distinguish from its
+    separators.
 
     >>> import tempfile, torch
     >>> path = Path(tempfile.mkdtemp()) / "vectors.txt"

@@ -1,25 +1,30 @@
-"""Lines of numbers, with or without a key in front: read and written in blocks by polars."""
+"""Lines of text: numbers with or without a key in front, in blocks; or only keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from widemax.storage.files import read_text
 from widemax.vectors.rows import BLOCK_BYTES, RowGatherer
 from widemax.vocabulary.keys import quoted
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineFormat:
-    """What a line holds: perhaps a key, then ``dimension`` numbers."""
+    """What a line holds: perhaps a key, then numbers."""
 
     separator: str
+    """What stands between two fields."""
     dimension: int
+    """How many numbers there are."""
     keyed: bool
+    """Whether a key comes first."""
 
     @property
     def fields(self) -> int:
@@ -27,7 +32,7 @@ class LineFormat:
         return self.dimension + self.keyed
 
     @property
-    def smallest(self) -> int:
+    def min_bytes(self) -> int:
         """The bytes of the shortest sound line: one a field, and what follows each."""
         return 2 * self.fields
 
@@ -135,3 +140,17 @@ def write_lines(
         if keys is not None:
             table.insert_column(0, keys.slice(start, step).alias("key"))
         table.write_csv(file, include_header=False, separator=separator, quote_style="never")
+
+
+def write_keys(file: BinaryIO, keys: pl.Series) -> None:
+    """Write one key a line; a key must hold no line break."""
+    pl.DataFrame(keys).write_csv(file, include_header=False, quote_style="never")
+
+
+def read_keys(path: Path) -> pl.Series:
+    """Return the lines of a file, of which there must be at least one."""
+    text = read_text(path)
+    if not text:
+        raise ValueError(f"{path} is empty: there must be at least one key")
+    lines = pl.Series("key", [text.removesuffix("\n")]).str.split("\n").explode()
+    return lines.str.strip_suffix("\r")
