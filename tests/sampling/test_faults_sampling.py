@@ -292,7 +292,7 @@ class _NoFrequency:
             lambda: PartitionSampler.from_targets(torch.tensor([1]), 2**32, max_classes=1),
             "num_classes must be between 1 and 268,435,456",
         ),
-        (lambda: MixtureSampler([], []), "one number per sampler, got 0 for 0"),
+        (lambda: MixtureSampler([], []), "one value per sampler, got 0 for 0"),
         (lambda: MixtureSampler([StreamingFrequency(2)], [1]), r"samplers\[0\] must be a Sampler"),
         (lambda: MixtureSampler([UniformSampler(2)], ["1"]), r"weights\[0\] must be a finite"),
         (lambda: StreamingFrequency(10, rate="fast"), "rate must be a finite number"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from widemax.sampling import DrawnSampler, LogUniformSampler, UniformSampler, UnigramSampler
-from widemax.sampling.base import log_inclusion
+from widemax.sampling.base import log_expected_count
 
 FIGURES = json.loads((Path(__file__).parents[1] / "golden" / "samplers.json").read_text())
 NUM_CLASSES, NUM_SAMPLES = 50, 12
@@ -51,7 +51,7 @@ def test_expected_counts_of_distinct_draws(name: str) -> None:
         tries
         for tries in range(NUM_SAMPLES, 100)
         if torch.allclose(
-            log_inclusion(log_prob, torch.tensor(tries), NUM_SAMPLES).exp(),
+            log_expected_count(log_prob, NUM_SAMPLES, torch.tensor(tries)).exp(),
             counts,
             rtol=0,
             atol=1e-6,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.contracts.distribution import check_distribution
-from widemax.sampling.base import DrawnSampler, Sampler, log_inclusion
+from widemax.sampling.base import DrawnSampler, Sampler, log_expected_count
 from widemax.validation import ABSENT
 
 _MOST_CLASSES = 2**22
@@ -192,16 +192,14 @@ def _check_expected_counts(
     assert candidates.ids.shape[-1], f"no candidate was given for {len(targets):,} targets"
     log_prob = sampler.log_prob(candidates.ids)
     target_log_prob = sampler.log_prob(targets)
-    if getattr(sampler, "unique", False):
+    size, tries, target_tries = candidates.ids.shape[-1], None, None
+    if sampler.unique:
         ordered = candidates.ids.sort(-1).values
         assert bool((ordered[..., 1:] != ordered[..., :-1]).all()), "unique ids must be distinct"
-        size = candidates.ids.shape[-1]
         tries = _solve_tries(candidates.log_expected_count, log_prob)
-        expected = log_inclusion(log_prob, tries, size)
-        target_expected = log_inclusion(target_log_prob, tries.squeeze(-1), size)
-    else:
-        log_size = math.log(candidates.ids.shape[-1])
-        expected, target_expected = log_prob + log_size, target_log_prob + log_size
+        target_tries = tries.squeeze(-1)
+    expected = log_expected_count(log_prob, size, tries)
+    target_expected = log_expected_count(target_log_prob, size, target_tries)
     _check_close("log_expected_count", candidates.log_expected_count, expected)
     _check_close("target_log_expected_count", candidates.target_log_expected_count, target_expected)
 

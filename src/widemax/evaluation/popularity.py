@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from widemax.sampling.counts import check_counts
 from widemax.validation import as_int64
 
 BUCKETS = ("head", "torso", "tail")
@@ -29,7 +30,8 @@ def popularity_buckets(counts: Tensor) -> Tensor:
     >>> popularity_buckets(torch.tensor([4, 3, 2, 2, 1, 0])).tolist()
     [0, 1, 1, 2, 2, 2]
     """
-    counts = check_counts(counts)
+    counts = as_int64("counts", counts)
+    check_counts(counts)
     order = counts.sort(descending=True, stable=True).indices
     ranked = counts[order]
     before = ranked.cumsum(0) - ranked
@@ -68,16 +70,3 @@ def exposure_figures(exposure: Tensor, counts: Tensor) -> dict[str, float]:
         "gini": float(((2 * place - classes - 1) * rising).sum()) / (classes * total),
         "popularity": float((exposure.double() * counts.double()).sum()) / total,
     }
-
-
-def check_counts(counts: Tensor) -> Tensor:
-    """Return the training counts of the classes as int64 [V], if they can be that."""
-    counts = as_int64("counts", counts)
-    if counts.dim() != 1 or not len(counts):
-        raise ValueError(f"counts must have shape [V], V at least 1, got {list(counts.shape)}")
-    if int(counts.min()) < 0 or not int(counts.sum()):
-        raise ValueError(
-            f"counts must be at least 0 and not all 0, got the least {int(counts.min())} and the "
-            f"sum {int(counts.sum())}"
-        )
-    return counts

@@ -10,16 +10,12 @@ from torch import Tensor
 
 from widemax.candidates import TopK
 from widemax.data import Holdout, WindowBatch
-from widemax.evaluation.popularity import (
-    BUCKETS,
-    check_counts,
-    exposure_figures,
-    popularity_buckets,
-)
+from widemax.evaluation.popularity import BUCKETS, exposure_figures, popularity_buckets
 from widemax.evaluation.recommendation_metrics import BUCKET_METRICS, LIST_METRICS, ListMetric
 from widemax.evaluation.recommendation_report import Mean, PopularityBucket, RecommendationReport
 from widemax.evaluation.recommendation_targets import WantedTargets
-from widemax.validation import ABSENT, check_ids, check_whole
+from widemax.sampling.counts import check_counts
+from widemax.validation import ABSENT, as_int64, check_ids, check_whole
 
 # Seen classes that stand at once, padded: 32 MB.
 _SEEN_AT_ONCE = 2**22
@@ -80,7 +76,8 @@ def evaluate_recommendations(
     if not len(holdout):
         raise ValueError("there are no users to evaluate on")
     if counts is not None:
-        counts = check_counts(counts)
+        counts = as_int64("counts", counts)
+        check_counts(counts)
         check_ids("targets of holdout", holdout.targets.values, len(counts))
     ks = _check_ks(ks, _MOST_AT_ONCE if counts is None else len(counts))
     rows_at_once = check_whole("rows_at_once", rows_at_once, 1, _MOST_AT_ONCE)

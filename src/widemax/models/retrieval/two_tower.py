@@ -16,9 +16,10 @@ from widemax.heads.base import ScorerHead
 from widemax.models.retrieval.history import HistoryModel
 from widemax.objectives import Objective, sampled_softmax
 from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
+from widemax.sampling.counts import check_counts
 from widemax.scoring.table import Similarity
 from widemax.scoring.tower import TowerScorer
-from widemax.validation import as_int64, check_tensor
+from widemax.validation import as_int64
 
 _ID_DROPOUT = 0.1
 
@@ -94,7 +95,8 @@ class TwoTower(HistoryModel):
         ``hidden_sizes`` of both towers one layer of twice that, and ``id_dropout`` 0.1 where there
         are features to fall back on, else 0.
         """
-        counts = _check_counts(counts)
+        counts = as_int64("counts", counts)
+        check_counts(counts, all_zero=True)
         if id_dropout is None:
             id_dropout = 0.0 if item_features is None else _ID_DROPOUT
         size, hidden = len(counts), (2 * dimension,) if hidden_sizes is None else hidden_sizes
@@ -137,12 +139,3 @@ class TwoTower(HistoryModel):
 
 def _encoder(table: FeatureTable | None, dimension: int, sparse: bool) -> FeatureEncoder | None:
     return None if table is None else FeatureEncoder(table, dimension, sparse=sparse)
-
-
-def _check_counts(counts: Tensor) -> Tensor:
-    if check_tensor("counts", counts).dim() != 1 or not len(counts):
-        raise ValueError(f"counts must have shape [V], V at least 1, got {list(counts.shape)}")
-    counts = as_int64("counts", counts)
-    if int(counts.min()) < 0:
-        raise ValueError(f"counts must be at least 0, got {int(counts.min()):,}")
-    return counts
