@@ -22,9 +22,7 @@ from widemax.heads.normalised import (
 )
 from widemax.heads.sampled import SampledHead
 from widemax.heads.sparse.heads import Entmax15Head, SparseHead, SparsemaxHead, TopKSoftmaxHead
-from widemax.heads.tree.head import HierarchicalHead
-from widemax.heads.tree.summary import TreeSummary
-from widemax.heads.tree.tree import Tree
+from widemax.heads.tree import HierarchicalHead, Tree, TreeSummary
 
 __all__ = [
     "AdaptiveHead",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from widemax.declarations import declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_cross_entropy
@@ -12,6 +13,7 @@ from widemax.scoring import Scorer
 from widemax.validation import check_fraction
 
 
+@declare.head("full", traits=["vectors"])
 class FullHead(BatchHead, ScorerHead):
     """The exact softmax cross-entropy, without the [B, V] matrix.
 

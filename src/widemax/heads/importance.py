@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from widemax.declarations import Need, declare
 from widemax.heads.base import ScorerHead
 from widemax.heads.batch import Batch
 from widemax.objectives import effective_sample_size, importance_sampling
@@ -51,6 +52,14 @@ class ImportanceDraw:
     mean_effective_size: float
 
 
+@declare.head(
+    "importance",
+    slots=["scorer", "sampler"],
+    traits=["vectors", "sparse"],
+    needs=[Need("sampler", trait="draws", why="draws as many classes as it needs")],
+    fixed={"unique": False},
+    usual={"unique": False},
+)
 class ImportanceHead(ScorerHead):
     """Softmax training with log Z from draws alone, as many as the sample needs.
 

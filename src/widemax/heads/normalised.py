@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from widemax.declarations import Option, declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch
 from widemax.objectives.base import read_positives
@@ -14,6 +15,9 @@ from widemax.scoring import Scorer
 from widemax.validation import check_positive
 
 _ROWS_AT_ONCE = 8192
+
+
+ALPHA = Option("alpha", 0.1, "Weight of the penalty that brings log Z to 0.", least=1e-9, most=1e9)
 
 
 class _NormalisedHead(BatchHead, ScorerHead):
@@ -29,6 +33,7 @@ class _NormalisedHead(BatchHead, ScorerHead):
         return (positives.share * positives.scores).sum(-1)
 
 
+@declare.head("self-normalised", options=[ALPHA], traits=["vectors"])
 class SelfNormalisedHead(_NormalisedHead):
     """The exact softmax with a price on log Z, so that F is log P at test time.
 
@@ -66,6 +71,21 @@ class SelfNormalisedHead(_NormalisedHead):
         return log_normalizer - self._mean_target_scores(batch) + penalty
 
 
+@declare.head(
+    "infrequent",
+    options=[
+        ALPHA,
+        Option(
+            "fraction",
+            0.1,
+            "Part of the examples whose log Z is computed.",
+            least=1e-6,
+            most=1.0,
+        ),
+    ],
+    traits=["vectors"],
+    usual={"alpha": 10.0},
+)
 class InfrequentHead(_NormalisedHead):
     """Pays for log Z on a random fraction of the examples only, and uses F as log P.
 

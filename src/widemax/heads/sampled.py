@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
+from widemax.declarations import declare
 from widemax.heads.base import ScorerHead
 from widemax.heads.batch import Batch
 from widemax.heads.masks import hits_by_class, hits_by_query
@@ -15,6 +16,9 @@ from widemax.scoring import Scorer
 from widemax.validation import check_ids, check_tensor
 
 
+@declare.head(
+    "sampled", slots=["scorer", "sampler", "objective"], traits=["vectors", "sparse", "kernel"]
+)
 class SampledHead(ScorerHead):
     """Any scorer, any sampler and any objective, put together.
 

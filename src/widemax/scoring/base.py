@@ -8,8 +8,32 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import InnerProduct
+from widemax.declarations import Option
 from widemax.scoring.rows import widened
 from widemax.validation import check_hidden
+
+BIAS = Option("bias", False, "Whether each class has a bias.")
+SIMILARITY = Option(
+    "similarity",
+    "dot",
+    "What two vectors score: their product, or the cosine between them.",
+    choices=("dot", "cosine"),
+)
+TEMPERATURE = Option(
+    "temperature",
+    1.0,
+    "What the similarity is divided by, never the bias.",
+    least=1e-6,
+    most=1e6,
+)
+NUM_LAYERS = Option("num_layers", 0, "Hidden layers of a tower.", most=16)
+HIDDEN_SIZE = Option("hidden_size", 200, "Units of each hidden layer.", least=1, most=65_536)
+ITEM_FEATURES = Option(
+    "item_features",
+    "",
+    "File with features of items; empty takes the .item beside an .inter.",
+    group="Data",
+)
 
 
 class Scorer(nn.Module, ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.utils.checkpoint import checkpoint
 
-from widemax.scoring.base import Scorer
+from widemax.declarations import Option, Site, declare
+from widemax.scoring.base import BIAS, Scorer
 from widemax.validation import check_num_classes, check_whole
 
 _BEGIN, _END, _PADDING = 256, 257, 258
@@ -21,6 +23,19 @@ _MAX_WIDTH = 64
 _BLOCK_NUMBERS = 2**23
 
 
+@declare.scorer(
+    "char-cnn",
+    options=[
+        BIAS,
+        Option("filters", 64, "Outputs of each convolution.", least=1, most=4096),
+        Option(
+            "correction_dimension",
+            16,
+            "Length of the vector by which a class may differ from its spelling; 0 has none.",
+            most=4096,
+        ),
+    ],
+)
 class CharCNNScorer(Scorer):
     """Class vectors computed from spellings, corrected by a small vector of each class.
 
@@ -97,6 +112,19 @@ class CharCNNScorer(Scorer):
         self.register_buffer("characters", characters)
         self.register_buffer("lengths", lengths)
         self._kept: tuple[object, Tensor] | None = None
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the scorer of a run: the keys of its classes are their spellings."""
+        spellings = [str(key) for key in site.vocabulary.keys]
+        return cls(
+            spellings,
+            site.dimension,
+            filters=site.options.filters,
+            correction_dimension=site.options.correction_dimension,
+            max_length=max(len(each.encode()) for each in spellings),
+            bias=site.options.bias,
+        )
 
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:
         """Return the vectors of the given classes, [*ids.shape, D], or of all, [V, D]."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding as look_up
 
-from widemax.scoring.base import Scorer
+from widemax.declarations import Option, Site, declare
+from widemax.scoring.base import BIAS, Scorer
 from widemax.validation import check_hidden, check_num_classes
 
 
@@ -22,6 +23,13 @@ class _Block(NamedTuple):
     weight: Tensor
 
 
+@declare.scorer(
+    "differentiated",
+    options=[
+        BIAS,
+        Option("frequency_blocks", 3, "Blocks of classes by frequency.", least=1, most=16),
+    ],
+)
 class DifferentiatedScorer(Scorer):
     """Classes in frequency blocks, each scored by a slice of the hidden state of its own size.
 
@@ -75,6 +83,18 @@ class DifferentiatedScorer(Scorer):
             # Scores start at one size in every block, whatever its dimension is.
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the scorer of a run: each block has thrice the classes of the one before.
+
+        Dimensions halve from block to block, and sum to that of the hidden state.
+        """
+        count = site.options.frequency_blocks
+        sizes = _shares(site.num_classes, [3.0**block for block in range(count)])
+        dimensions = _shares(site.dimension, [2.0**-block for block in range(count)])
+        blocks = list(zip(sizes, dimensions, strict=True))
+        return cls(site.num_classes, blocks, bias=site.options.bias, sparse=site.sparse)
 
     def _blocks(self) -> Iterator[_Block]:
         start = column = 0
@@ -137,3 +157,15 @@ class DifferentiatedScorer(Scorer):
         """Return what ``print(scorer)`` shows."""
         blocks = [tuple(weight.shape) for weight in self.weights]
         return f"num_classes={self.num_classes}, blocks={blocks}, bias={self.bias is not None}"
+
+
+def _shares(total: int, weights: Sequence[float]) -> list[int]:
+    """Return whole numbers of at least 1 that sum to ``total``, roughly by weight."""
+    if total < len(weights):
+        raise ValueError(
+            f"frequency_blocks must be at most {total:,}, as there are classes and dimensions, "
+            f"got {len(weights)}"
+        )
+    shares = [max(1, int(total * weight / sum(weights))) for weight in weights]
+    shares[shares.index(max(shares))] += total - sum(shares)
+    return shares

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from widemax.scoring.base import Scorer
+from widemax.declarations import Site, declare
+from widemax.scoring.base import BIAS, SIMILARITY, TEMPERATURE, Scorer
 from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import HALF, gather_rows, widened
 from widemax.validation import check_num_classes, check_positive, check_whole
@@ -26,6 +27,7 @@ Similarity = Literal["dot", "cosine"]
 Initial = Literal["zeros", "normal"]
 
 
+@declare.scorer("table", options=[BIAS, SIMILARITY, TEMPERATURE], traits=["kernel"])
 class TableScorer(Scorer):
     """A table with one vector, and if wanted one bias, per class.
 
@@ -71,6 +73,16 @@ class TableScorer(Scorer):
         ask_for_huge_pages(weight)
         nn.init.normal_(weight, std=initial_deviation(dimension))
         self._set_up(weight, bias, similarity, temperature, sparse)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the scorer of a run, on the encoder's own item vectors where it has some."""
+        options = {
+            name: getattr(site.options, name) for name in ("bias", "similarity", "temperature")
+        }
+        if site.items is not None:
+            return cls.tied(site.items, sparse=site.sparse, **options)
+        return cls(site.num_classes, site.dimension, sparse=site.sparse, **options)
 
     @classmethod
     def tied(

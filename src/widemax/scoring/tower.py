@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,15 @@ from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from widemax.data.features.table import FeatureTable
-from widemax.scoring.base import Scorer
+from widemax.declarations import Site, declare
+from widemax.scoring.base import (
+    HIDDEN_SIZE,
+    ITEM_FEATURES,
+    NUM_LAYERS,
+    SIMILARITY,
+    TEMPERATURE,
+    Scorer,
+)
 from widemax.scoring.rows import gather_rows, widened
 from widemax.scoring.table import Similarity, check_similarity, check_table_size, initial_deviation
 from widemax.validation import check_fraction, check_tensor, check_whole
@@ -55,6 +63,15 @@ class RowFeatures(nn.Module, ABC):
         """Return the vectors of all rows of another table, [N, F]."""
 
 
+ID_DROPOUT = 0.1
+"""How often an item's own vector is left out, so that its features learn to stand alone."""
+
+
+@declare.scorer(
+    "tower",
+    options=[SIMILARITY, TEMPERATURE, NUM_LAYERS, HIDDEN_SIZE, ITEM_FEATURES],
+    traits=["new-items"],
+)
 class TowerScorer(Scorer):
     """Class vectors from a small network on the vector of the id and the features of a class.
 
@@ -127,6 +144,23 @@ class TowerScorer(Scorer):
         self._kept: tuple[object, list[Tensor], Tensor] | None = None
         if cold is not None:
             self.set_cold(cold)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the scorer of a run; items that were never chosen stand by their features."""
+        options, features = site.options, site.item_encoder()
+        return cls(
+            site.num_classes,
+            site.dimension,
+            features=features,
+            id_dimension=site.dimension,
+            hidden_sizes=(options.hidden_size,) * options.num_layers,
+            similarity=options.similarity,
+            temperature=options.temperature,
+            id_dropout=0.0 if features is None else ID_DROPOUT,
+            cold=site.counts == 0,
+            sparse=True,
+        )
 
     @property
     def input_dimension(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
+from widemax.declarations import Option, Site, declare
 from widemax.heads.adaptive.clusters import OpenPart, TailCluster
 from widemax.heads.adaptive.cost_model import CostModel
 from widemax.heads.adaptive.cutoffs import (
@@ -22,9 +23,24 @@ from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_log_normalizer, linear_scores
 from widemax.sampling.counts import Counts
+from widemax.scoring.base import BIAS
 from widemax.validation import ABSENT, check_hidden, check_ids, check_num_classes
 
 
+@declare.head(
+    "adaptive",
+    slots=[],
+    options=[
+        BIAS,
+        Option(
+            "reduction",
+            4.0,
+            "How many times smaller the vectors of each cluster are than the one's before.",
+            least=1.0,
+            most=64.0,
+        ),
+    ],
+)
 class AdaptiveHead(BatchHead):
     """The adaptive softmax: exactly normalised, and cheap because rare classes are rarely opened.
 
@@ -95,6 +111,21 @@ class AdaptiveHead(BatchHead):
         self.reduction = reduction
         self.ignore_index = ignore_index
         self._build(bias)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the head of a run: the first 5 %, the first 25 % and the rest of the classes.
+
+        Cutoffs that are measured would differ where a run is continued on another machine.
+        """
+        size = site.num_classes
+        return cls(
+            site.dimension,
+            size,
+            cutoffs=sorted({max(1, size // 20), max(2, size // 4)} - {size}),
+            reduction=site.options.reduction,
+            bias=site.options.bias,
+        )
 
     def _build(self, bias: bool) -> None:
         limits = [*self.cutoffs, self.num_classes]

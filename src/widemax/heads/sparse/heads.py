@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Self
 
 import torch
 from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
 from torch import Tensor
 
+from widemax.declarations import Option, Site, declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.sparse.loss import RowLosses, Support, Targets, row_chunks, sparse_loss
@@ -87,6 +89,11 @@ def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, ids
 
 
+@declare.head(
+    "top-k-softmax",
+    options=[Option("top_k", 100, "Classes that have a probability.", least=1, most=2**28)],
+    traits=["vectors"],
+)
 class TopKSoftmaxHead(SparseHead):
     """The softmax over the k best classes of each row, zero elsewhere.
 
@@ -115,6 +122,11 @@ class TopKSoftmaxHead(SparseHead):
             raise ValueError(f"k must be between 1 and {scorer.num_classes:,} (classes), got {k:,}")
         super().__init__(scorer, ignore_index=ignore_index)
         self.k = k
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the head of a run; a catalogue of fewer classes has them all."""
+        return cls(site.scorer, k=min(site.options.top_k, site.num_classes))
 
     def support(self, scores: Tensor) -> Support:
         """Return the k best classes and their log-softmax."""
@@ -180,6 +192,7 @@ class _ProjectionHead(SparseHead):
         return RowLosses(losses, prob, -targets.shares)
 
 
+@declare.head("sparsemax", traits=["vectors"])
 class SparsemaxHead(_ProjectionHead):
     """The sparsemax: the point of the simplex nearest to the scores.
 
@@ -216,6 +229,7 @@ class SparsemaxHead(_ProjectionHead):
         return (1 - prob.square().sum(-1)) / 2
 
 
+@declare.head("entmax-1.5", traits=["vectors"])
 class Entmax15Head(_ProjectionHead):
     """The 1.5-entmax: half way between softmax and sparsemax.
 

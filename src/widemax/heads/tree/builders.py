@@ -20,19 +20,19 @@ from widemax.sampling.counts import Counts, check_counts
 
 Slots = NDArray[np.int64]
 
-_LEAST_WEIGHT = 1e-9
-"""What a class without any mass counts, against the heaviest."""
+_MIN_WEIGHT = 1e-9
+"""The weight of a class without any mass, relative to the heaviest."""
 
-_LEAST_SIDE = 1 / 16
+_MIN_SIDE = 1 / 16
 _HALF = 0.5 + 1e-9
-"""With what sums of shares are off by rounding."""
+"""A half, and a margin for the rounding of sums of shares."""
 
 INNER = -1
 """Marks a slot that holds an inner node."""
 
 
 def balanced_slots(num_classes: int) -> Slots:
-    """Return the complete tree: the last level is filled up from the highest classes."""
+    """Return the complete tree, in which the highest classes stand on the last level."""
     inner = np.full(max(num_classes - 2, 0), INNER)
     classes = np.arange(num_classes if num_classes > 1 else 0)
     return np.concatenate([inner, classes])
@@ -56,7 +56,7 @@ def huffman_slots(counts: NDArray[np.float64]) -> Slots:
 
 
 def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -> Slots:
-    """Return a tree whose nodes cut a cloud of class vectors where it falls apart."""
+    """Return a tree whose nodes cut a cloud of class vectors by 2-means."""
 
     def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
         cuts = _cuts(clouds.place, masses[clouds.members], clouds.starts, clouds.sizes)
@@ -67,10 +67,10 @@ def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -
     return _cut_clouds(vectors, masses, go_left)
 
 
-def alike_slots(
+def similar_slots(
     vectors: NDArray[np.float32], masses: NDArray[np.float64], depths: NDArray[np.int64]
 ) -> Slots:
-    """Return a tree of these depths whose nodes put class vectors that are close on one side."""
+    """Return a tree of these depths whose nodes put similar class vectors on one side."""
 
     def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
         return fill_left(depths[clouds.members] - level, clouds.starts, clouds.sizes)
@@ -79,7 +79,7 @@ def alike_slots(
 
 
 class _Clouds(NamedTuple):
-    """The classes below each node of a level, from left to right of the plane that cuts them."""
+    """The classes below each node of a level, ordered by their place across the plane that cuts."""
 
     members: NDArray[np.int64]
     place: NDArray[np.float32]
@@ -92,12 +92,12 @@ def _cut_clouds(
     masses: NDArray[np.float64],
     go_left: Callable[[int, _Clouds], NDArray[np.bool_]],
 ) -> Slots:
-    """Return the tree that comes of cutting the cloud of all classes, and each part, in two.
+    """Return the tree that results from cutting the cloud of all classes, and each part, in two.
 
-    Vectors count by their mass: those of rare classes are many and hardly learnt, and say little of
-    what is to be told apart.
+    Vectors count by their mass: those of rare classes are many and hardly learned, and say little
+    about what is to be distinguished.
     """
-    weights = np.maximum(masses / max(masses.max(), 1e-300), _LEAST_WEIGHT).astype(np.float32)
+    weights = np.maximum(masses / max(masses.max(), 1e-300), _MIN_WEIGHT).astype(np.float32)
     members = np.arange(len(vectors) if len(vectors) > 1 else 0)
     sizes = np.array([len(vectors)])
     levels: list[Slots] = []
@@ -109,9 +109,9 @@ def _cut_clouds(
         members = members[order]
         left = go_left(len(levels), _Clouds(members, place[order], starts, sizes))
         members = members[np.lexsort((~left, cloud))]
-        on_the_left = np.add.reduceat(left, starts, dtype=np.int64)
-        child_starts = np.stack([starts, starts + on_the_left], axis=1).ravel()
-        child_sizes = np.stack([on_the_left, sizes - on_the_left], axis=1).ravel()
+        left_sizes = np.add.reduceat(left, starts, dtype=np.int64)
+        child_starts = np.stack([starts, starts + left_sizes], axis=1).ravel()
+        child_sizes = np.stack([left_sizes, sizes - left_sizes], axis=1).ravel()
         inner = child_sizes > 1
         levels.append(np.where(inner, INNER, members[child_starts]))
         members = members[np.repeat(inner, child_sizes)]
@@ -127,14 +127,14 @@ def _cuts(
 ) -> NDArray[np.int64]:
     """Return how many members of each cloud, in the order of their place, go left.
 
-    Those left of the plane, but of neither side less than a sixteenth, so that no tree is much
-    deeper than log V; the half where all are in one place. A member's share is the mean of its
-    share of the mass and of the number, so that neither one heavy class nor many without any mass
-    make a side alone.
+    Those left of the plane, but neither side gets less than a sixteenth, so that no tree is much
+    deeper than log V; half of them where all are in one place. A member's share is the mean of its
+    share of the mass and of the number of members, so that neither one heavy class nor many without
+    any mass make a side alone.
     """
     size = np.repeat(sizes, sizes)
     total = np.repeat(np.add.reduceat(masses, starts), sizes)
-    # Shares, not masses, are summed up: a light cloud keeps its digits beside a heavy one.
+    # Shares, not masses, are summed: a light cloud keeps its digits beside a heavy one.
     of_mass = np.divide(masses, total, where=total > 0, out=1.0 / size)
     share = (of_mass + 1.0 / size) / 2
     up_to = np.cumsum(share)
@@ -145,7 +145,7 @@ def _cuts(
 
     left_of_plane = np.add.reduceat(place < 0, starts, dtype=np.int64)
     one_place = np.maximum.reduceat(place, starts) <= np.minimum.reduceat(place, starts)
-    least, most = lighter_than(_LEAST_SIDE) + 1, lighter_than(1 - _LEAST_SIDE)
+    least, most = lighter_than(_MIN_SIDE) + 1, lighter_than(1 - _MIN_SIDE)
     cut = np.where(
         one_place, lighter_than(_HALF), np.clip(left_of_plane, least, np.maximum(least, most))
     )
@@ -158,7 +158,7 @@ def join_levels(levels: list[Slots]) -> Slots:
 
 
 def read_counts(counts: Counts) -> NDArray[np.float64]:
-    """Return counts that say themselves how many classes there are, as float64."""
+    """Return counts as float64; their length is the number of classes."""
     size = len(counts) if hasattr(counts, "__len__") and np.ndim(counts) == 1 else 0
     if not size:
         raise ValueError("counts must be 1-D with one count for each class, got none")

@@ -1,4 +1,4 @@
-"""Reading trees that a user brings along: nested lists, parent tables, categories.
+"""Reading trees from the user: nested lists, parent tables, categories.
 
 Each form becomes a parent table: nodes 0..V−1 are the classes, the nodes above are inner ones, the
 root has parent -1. Inner nodes of any number of children are then made binary.
@@ -27,7 +27,7 @@ def parents_of_nested(nested: Sequence[Any]) -> NDArray[np.int64]:
         raise ValueError(f"nested must be a list of class ids and lists, got {nested!r}")
     class_parents: dict[int, int] = {}
     inner_parents = [NO_PARENT]
-    # A queue, not recursion: lists may lie deeper than Python's stack.
+    # A queue, not recursion: lists may be nested deeper than Python's stack.
     waiting = [nested]
     for node, items in enumerate(waiting):
         if not items:
@@ -37,32 +37,30 @@ def parents_of_nested(nested: Sequence[Any]) -> NDArray[np.int64]:
                 waiting.append(item)
                 inner_parents.append(node)
             else:
-                _add_class(class_parents, item, node)
-    classes = _in_order(class_parents)
-    return np.array(
-        [node + len(classes) for node in classes]
-        + [NO_PARENT if node == NO_PARENT else node + len(classes) for node in inner_parents]
-    )
-
-
-def _add_class(class_parents: dict[int, int], item: object, node: int) -> None:
-    if isinstance(item, bool) or not isinstance(item, int | np.integer):
-        raise ValueError(f"nested must hold whole numbers and lists, got {item!r}")
-    if int(item) < 0:
-        raise ValueError(f"nested must hold class ids from 0 up, got {item}")
-    if int(item) in class_parents:
-        raise ValueError(f"nested must hold each class once, got class {item} again")
-    class_parents[int(item)] = node
-
-
-def _in_order(class_parents: dict[int, int]) -> list[int]:
+                class_parents[_new_class(item, class_parents)] = node
     for class_id in range(len(class_parents)):
         if class_id not in class_parents:
             raise ValueError(
                 f"nested must hold every class from 0 to {max(class_parents):,}, "
                 f"class {class_id:,} is missing"
             )
-    return [class_parents[class_id] for class_id in range(len(class_parents))]
+    return _parent_table([class_parents[y] for y in range(len(class_parents))], inner_parents)
+
+
+def _new_class(item: object, known: dict[int, int]) -> int:
+    if isinstance(item, bool) or not isinstance(item, int | np.integer):
+        raise ValueError(f"nested must hold whole numbers and lists, got {item!r}")
+    if item < 0:
+        raise ValueError(f"nested must hold class ids from 0 up, got {item}")
+    if int(item) in known:
+        raise ValueError(f"nested must hold each class once, got class {item} again")
+    return int(item)
+
+
+def _parent_table(class_parents: list[int], inner_parents: list[int]) -> NDArray[np.int64]:
+    """Return the table of classes and inner nodes, which count from 0, the root, in both lists."""
+    nodes = class_parents + inner_parents
+    return np.array([NO_PARENT if n == NO_PARENT else n + len(class_parents) for n in nodes])
 
 
 def parents_of_categories(categories: Iterable[Category]) -> NDArray[np.int64]:
@@ -80,8 +78,7 @@ def parents_of_categories(categories: Iterable[Category]) -> NDArray[np.int64]:
         class_parents.append(node)
     if not class_parents:
         raise ValueError("categories must hold one category for each class, got none")
-    inner = [NO_PARENT, *(node + len(class_parents) for node in inner_parents[1:])]
-    return np.array([node + len(class_parents) for node in class_parents] + inner)
+    return _parent_table(class_parents, inner_parents)
 
 
 def _parts(class_id: int, category: object) -> Sequence[str]:
@@ -120,26 +117,21 @@ def check_parents(parents: Tensor | NDArray[Any] | Sequence[int]) -> NDArray[np.
             f"parents must list the {len(leaves):,} leaves, the classes, before the inner nodes; "
             f"node {leaves[-1]:,} has no child"
         )
-    _check_no_cycle(table)
-    return table.astype(np.int64)
-
-
-def _check_no_cycle(parents: NDArray[np.int64]) -> None:
-    """Go twice as far up in each round: after log2 N rounds all but a cycle is at the root."""
-    above = np.where(parents == NO_PARENT, np.arange(len(parents)), parents)
-    root = int(np.flatnonzero(parents == NO_PARENT)[0])
-    for _ in range(len(parents).bit_length()):
+    # Twice as far up in each round: after log2 N rounds all but a cycle is at the root.
+    above = np.where(table == NO_PARENT, roots[0], table)
+    for _ in range(len(table).bit_length()):
         above = above[above]
-    lost = np.flatnonzero(above != root)
+    lost = np.flatnonzero(above != roots[0])
     if len(lost):
         raise ValueError(f"parents has a cycle: node {lost[0]:,} does not lead to the root")
+    return table.astype(np.int64)
 
 
 def binary_slots(parents: NDArray[np.int64]) -> Slots:
     """Return the slots of the parent table made binary.
 
     The children of a node, in the order of their ids, are halved until each stands alone; a node
-    with one child gives its place to it.
+    with one child is replaced by it.
     """
     family = _Family(parents)
     start, stop = family.skip_only_children(np.array([0]), np.array([1]))
@@ -155,7 +147,7 @@ def binary_slots(parents: NDArray[np.int64]) -> Slots:
 
 
 class _Family:
-    """Who the children of each node are: those of one node are neighbours in ``children``."""
+    """The children of each node: those of one node are neighbours in ``children``."""
 
     def __init__(self, parents: NDArray[np.int64]) -> None:
         self.children = np.argsort(parents, kind="stable")

@@ -1,4 +1,4 @@
-"""Hierarchical softmax: a class is reached by a path of yes/no decisions."""
+"""Hierarchical softmax: a class is reached by a path of left or right decisions."""
 
 from __future__ import annotations
 
@@ -9,15 +9,31 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
+from widemax.declarations import Option, Site, declare
 from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch
 from widemax.heads.tree.model import TreeModel, by_rows
 from widemax.heads.tree.tree import Tree
-from widemax.validation import check_hidden, check_ids, check_num_samples, check_whole
+from widemax.scoring.base import BIAS
+from widemax.validation import check_hidden, check_num_samples, check_whole
 
 _MAX_DIMENSION = 2**24
 
 
+@declare.head(
+    "hierarchical",
+    slots=[],
+    options=[
+        BIAS,
+        Option(
+            "tree",
+            "huffman",
+            "The tree of the classes: by their counts, or all paths alike.",
+            choices=("balanced", "huffman"),
+        ),
+    ],
+    traits=["kernel"],
+)
 class HierarchicalHead(BatchHead):
     """A binary tree over the classes with one logistic regression at each inner node.
 
@@ -30,7 +46,7 @@ class HierarchicalHead(BatchHead):
     Cost: O(B·L·D) a step, L the path length (``tree.describe(counts)``), against O(B·V·D) of the
     exact softmax. ``log_prob`` of all classes O(B·V·D); ``topk`` opens only branches that may
     win. With ``sparse=True`` the gradient of ``weight`` holds only the nodes on the paths, for
-    optimisers that take it (SGD, Adagrad, SparseAdam); without, a step costs O(V·D) too.
+    optimisers that take sparse gradients; otherwise a step costs O(V·D) too.
 
     Reference: Morin & Bengio 2005; Mnih & Hinton 2008; Mikolov et al. 2013.
 
@@ -40,7 +56,6 @@ class HierarchicalHead(BatchHead):
     The node vectors start at 0, so that at first P(y | x) = 2^−depth: with a Huffman tree, about
     the frequency of y. The tree is part of ``state_dict``.
 
-    >>> import torch
     >>> head = HierarchicalHead(16, Tree.huffman([8, 4, 2, 1, 1]))
     >>> losses = head(torch.randn(2, 16), torch.tensor([0, 4]))
     >>> [round(loss / 0.693147, 3) for loss in losses.tolist()]  # in bits: the path lengths
@@ -72,12 +87,22 @@ class HierarchicalHead(BatchHead):
         self.tree = tree
         self.register_buffer("tree_children", tree.children)
 
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the head of a run, which starts at the frequencies where it has biases."""
+        balanced = site.options.tree == "balanced"
+        tree = Tree.balanced(site.num_classes) if balanced else Tree.huffman(site.counts)
+        head = cls(site.dimension, tree, bias=site.options.bias, sparse=True)
+        if head.bias is not None:
+            head.bias.data.copy_(tree.log_odds(site.counts))
+        return head
+
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the exact loss of each example, [B]; nothing is drawn."""
         present = batch.target_mask
         if present is None:
             return -self._model.path_log_prob(batch.hidden, batch.targets[:, None])[:, 0]
-        # Only positives that are there are walked: a stand-in's nodes would get a gradient of 0,
+        # Only present positives are walked: the nodes of a stand-in would get a gradient of 0,
         # which a sparse optimiser takes for a step.
         rows, columns = present.nonzero(as_tuple=True)
         ids = batch.targets[rows, columns]
@@ -94,26 +119,18 @@ class HierarchicalHead(BatchHead):
         check_hidden(hidden, self.dimension)
         if ids is None:
             return by_rows(self._model.all_log_prob, 4 * self.num_classes, hidden)
-        ids = check_ids("ids", ids, self.num_classes)
+        ids = self._check_ids(hidden, ids)
         if ids.dim() == 1:
             return self._model.shared_log_prob(hidden, ids)
-        if ids.dim() != 2 or len(ids) != len(hidden):
-            raise ValueError(f"ids must be [S] or [{len(hidden)}, S], got {list(ids.shape)}")
-        numbers = 8 * ids.shape[1] * len(self.tree.level_sizes)
-        return by_rows(self._model.path_log_prob, numbers, hidden, ids)
+        width = 8 * ids.shape[1] * len(self.tree.level_sizes)
+        return by_rows(self._model.path_log_prob, width, hidden, ids)
 
     @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
-        check_hidden(hidden, self.dimension)
-        k = check_whole("k", k, 1, self.num_classes)
+        k, exclude = self._check_topk(hidden, k, exclude)
         if exclude is None:
             exclude = torch.empty((len(hidden), 0), dtype=torch.int64, device=hidden.device)
-        if exclude.dim() != 2 or len(exclude) != len(hidden):
-            raise ValueError(
-                f"exclude must have shape [{len(hidden)}, E], got {list(exclude.shape)}"
-            )
-        exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
         on_cpu = hidden.device.type == "cpu"
         best = (self._model.search if on_cpu else self._model.rank)(hidden, k, exclude)
         if bool(best.scores.isnan().any()):
@@ -148,7 +165,7 @@ class HierarchicalHead(BatchHead):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *rest: Any, **options: Any
     ) -> None:
-        """Take over the tree of the state, too: the weights belong to its nodes."""
+        """Load the tree of the state, too: the weights belong to its nodes."""
         children = state_dict.get(prefix + "tree_children")
         tree = self.tree
         if isinstance(children, Tensor) and children.shape == self.tree_children.shape:

@@ -11,17 +11,18 @@ from torch.nn.functional import embedding as look_up
 from torch.nn.functional import logsigmoid
 
 from widemax.candidates import TopK
+from widemax.heads.exact import linear_scores
 from widemax.heads.tree.pair_product import pair_product
 from widemax.heads.tree.tree import Tree
 from widemax.kernels.heads.tree import best_first
 from widemax.validation import ABSENT
 
-# Temporaries of evaluation hold at most this many numbers (64 MB in float32), whatever B is.
-_CHUNK_NUMBERS = 2**24
+# Temporaries of evaluation hold at most this many values (64 MB in float32), whatever B is.
+_CHUNK_VALUES = 2**24
 
 
 class TreeModel(NamedTuple):
-    """A tree with the vector [V−1, D], and if wanted the bias [V−1], of each inner node."""
+    """A tree with the vectors [V−1, D], and optionally the biases [V−1], of its inner nodes."""
 
     tree: Tree
     weight: Tensor
@@ -49,16 +50,16 @@ class TreeModel(NamedTuple):
         biases = None if self.bias is None else self.bias[own]
 
         def of_rows(rows: Tensor) -> Tensor:
-            logits = _product(self._wide(rows), vectors.T)
-            logits = logits if biases is None else logits + biases
-            return _along_paths(logits[:, place], signs)
+            logits = linear_scores(self._wide(rows), vectors, biases)
+            # Where a path has ended nothing is added.
+            return logsigmoid(logits[:, place] * signs).masked_fill(signs == 0, 0.0).sum(-1)
 
         return by_rows(of_rows, nodes.numel() + len(own), hidden)
 
     def all_log_prob(self, hidden: Tensor) -> Tensor:
         """Return log P of all classes, [R, V], from the root down, O(R·V·D)."""
         # Nodes come first, so that a level of the tree is one block of memory.
-        logits = _product(self._wide(self.weight), self._wide(hidden).T)
+        logits = linear_scores(self._wide(self.weight), self._wide(hidden), None)
         if self.bias is not None:
             logits = logits + self.bias[:, None]
         return self.tree.leaf_log_prob(logsigmoid(-logits), logsigmoid(logits)).T
@@ -75,8 +76,7 @@ class TreeModel(NamedTuple):
             exclude.contiguous().numpy(),
             k,
         )
-        scores_of_ids = torch.from_numpy(scores).to(weight.dtype)
-        return TopK(ids=torch.from_numpy(ids), scores=scores_of_ids)
+        return TopK(ids=torch.from_numpy(ids), scores=torch.from_numpy(scores).to(weight.dtype))
 
     def rank(self, hidden: Tensor, k: int, exclude: Tensor) -> TopK:
         """Return the k best classes by the probabilities of all: the reference, on any device."""
@@ -113,7 +113,7 @@ class TreeModel(NamedTuple):
                 logits = logits + self.bias[nodes]
             if bool(logits.isnan().any()):
                 raise ValueError("scores hold NaN: check hidden and the node vectors")
-            # In float32 a uniform number has 24 bits, too few for rare turns.
+            # A uniform float32 has 24 bits, too few for rare turns.
             uniform = torch.rand(
                 len(nodes), dtype=torch.float64, device=nodes.device, generator=generator
             )
@@ -128,14 +128,12 @@ class TreeModel(NamedTuple):
         return tensor.to(torch.promote_types(self.weight.dtype, torch.float32))
 
 
-def by_rows(
-    function: Callable[..., Tensor], numbers: int, hidden: Tensor, *others: Tensor
-) -> Tensor:
-    """Return function(hidden, *others), some rows at a time when no graph keeps them all anyway.
+def by_rows(function: Callable[..., Tensor], width: int, hidden: Tensor, *others: Tensor) -> Tensor:
+    """Return function(hidden, *others), some rows at a time unless a graph keeps them all anyway.
 
-    ``numbers`` is how many numbers the temporaries of one row hold.
+    ``width`` is how many values the temporaries of one row hold.
     """
-    size = _rows_at_once(numbers)
+    size = _rows_at_once(width)
     if torch.is_grad_enabled() or len(hidden) <= size:
         return function(hidden, *others)
     result: Tensor | None = None
@@ -149,17 +147,5 @@ def by_rows(
     return result
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """Return left @ right as it is: autocast would round the logits that paths then add up."""
-    with torch.autocast(left.device.type, enabled=False):
-        return left @ right
-
-
-def _rows_at_once(numbers: int) -> int:
-    return max(1, _CHUNK_NUMBERS // max(numbers, 1))
-
-
-def _along_paths(logits: Tensor, signs: Tensor) -> Tensor:
-    """Return Σ over the path of log σ(±logit); where the path has ended nothing is added."""
-    turns = logsigmoid(logits * signs)
-    return turns.masked_fill(signs == 0, 0.0).sum(-1)
+def _rows_at_once(width: int) -> int:
+    return max(1, _CHUNK_VALUES // max(width, 1))

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-# Gathered pairs of this many numbers (1 MB in float32) are still in the cache when multiplied.
-_BLOCK_NUMBERS = 2**18
+# Gathered pairs of this many values (1 MB in float32) are still in the cache when multiplied.
+_BLOCK_VALUES = 2**18
 
 
 class _PairProduct(torch.autograd.Function):
@@ -20,7 +20,7 @@ class _PairProduct(torch.autograd.Function):
     def forward(ctx: Any, left: Tensor, right: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         ctx.save_for_backward(left, right, rows, columns)
         products = left.new_empty(len(rows))
-        size = max(1, _BLOCK_NUMBERS // max(left.shape[1], 1))
+        size = max(1, _BLOCK_VALUES // max(left.shape[1], 1))
         for start in range(0, len(rows), size):
             block = slice(start, start + size)
             pairs = left.index_select(0, rows[block]).mul_(right.index_select(0, columns[block]))
@@ -51,17 +51,9 @@ def _sum_by_row(
 
 
 def pair_product(left: Tensor, right: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return left[rows[i]]·right[columns[i]] for each pair i; ``rows`` must rise.
+    """Return ``(left[rows] * right[columns]).sum(-1)``, [N], without the [N, D] of pairs.
 
-    Formula: ``(left[rows] * right[columns]).sum(-1)``.
-
-    Shapes: left [R, D], right [U, D] of one dtype; rows and columns [N]; [N] out.
-
-    Cost: O(N·D) time; beside the result and the gradients one small block of pairs, not [N, D].
-
-    Reference: none.
-
-    Use when: few of all R·U products are wanted. Avoid when: most are (a matrix product).
+    ``left`` [R, D] and ``right`` [U, D] have one dtype; ``rows`` [N] must rise.
 
     >>> left, right = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])
     >>> pair_product(left, right, torch.tensor([0, 0]), torch.tensor([1, 0])).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.heads.tree.builders import (
-    alike_slots,
     balanced_slots,
     clustered_slots,
     huffman_slots,
     read_counts,
     read_vectors,
+    similar_slots,
 )
 from widemax.heads.tree.given import (
     Category,
@@ -25,9 +26,34 @@ from widemax.heads.tree.given import (
     parents_of_categories,
     parents_of_nested,
 )
-from widemax.heads.tree.summary import TreeSummary, summarise
 from widemax.sampling.counts import Counts, check_counts
 from widemax.validation import MAX_TABLE_CLASSES, check_num_classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSummary:
+    """How long the paths of a tree are, compared with what any code of these counts needs.
+
+    A training step costs in proportion to the average path.
+
+    >>> counts = [1 / rank for rank in range(1, 10_001)]
+    >>> print(Tree.huffman(counts).describe(counts))
+    10000 classes: average path 9.56, entropy 9.53 bits, log2 V 13.29, deepest 17
+    """
+
+    num_classes: int
+    average_path: float
+    """Σ_y p(y)·depth(y), at least the entropy; for Huffman less than one bit above it."""
+    entropy_bits: float
+    log2_classes: float
+    max_depth: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_classes} classes: average path {self.average_path:.2f}, "
+            f"entropy {self.entropy_bits:.2f} bits, log2 V {self.log2_classes:.2f}, "
+            f"deepest {self.max_depth}"
+        )
 
 
 class Paths(NamedTuple):
@@ -40,21 +66,15 @@ class Paths(NamedTuple):
 
 
 class Tree:
-    """A binary tree with the classes as leaves, and how to walk it for many classes at once.
+    """A binary tree with the classes as leaves, walked for many classes at once; it never changes.
 
-    Formula: V classes have V−1 inner nodes, numbered breadth first from the root, 0. An entry of
-    ``children`` is an inner node n ≥ 0, or class y as −1−y.
+    V classes have V−1 inner nodes, numbered breadth first from the root, 0. ``children`` [V−1, 2]
+    holds left and right: an inner node n ≥ 0, or class y as −1−y. ``depths`` [V] are the path
+    lengths. It takes O(V) memory however deep it is: paths are not stored but walked from child to
+    parent.
 
-    Shapes: ``children`` [V−1, 2], left and right; ``depths`` [V], the path length of each class.
-
-    Cost: O(V) memory however deep the tree is: paths are not stored but walked from child to
-    parent, O(B·L) for a batch. Nothing in a tree ever changes.
-
-    Reference: Morin & Bengio 2005; Mnih & Hinton 2008 (clustered).
-
-    Use when: building a ``HierarchicalHead``; ``Tree.huffman`` trains fastest, ``Tree.clustered``
-    and ``Tree.given`` predict better. Avoid when: calling the constructor with a table of your
-    own would do; it takes the numbering above only, ``Tree.given`` takes any tree.
+    ``Tree.huffman`` trains fastest, ``Tree.clustered`` and ``Tree.given`` predict better. The
+    constructor takes only the numbering above; ``Tree.given`` takes any tree.
 
     >>> tree = Tree.huffman([5, 1, 2])
     >>> tree.children.tolist(), tree.depths.tolist()
@@ -94,8 +114,8 @@ class Tree:
         """Return the tree with the shortest average path, at most 1 above the entropy in bits.
 
         Counts alone put classes side by side that have nothing in common. With ``vectors`` [V, D],
-        as ``clustered`` takes them, each path is as long as before, and similar classes share most
-        of theirs: as fast, and easier to learn.
+        as for ``clustered``, each path is as long as before, but similar classes share most of
+        theirs: as fast, and easier to learn.
 
         >>> Tree.huffman([8, 4, 2, 1, 1]).depths.tolist()
         [1, 2, 3, 4, 4]
@@ -107,15 +127,15 @@ class Tree:
         if vectors is None:
             return tree
         read = read_vectors(vectors, len(masses))
-        return cls._from_slots(alike_slots(read, masses, tree.depths.numpy()))
+        return cls._from_slots(similar_slots(read, masses, tree.depths.numpy()))
 
     @classmethod
     def clustered(cls, vectors: Tensor | NDArray[Any], counts: Counts | None = None) -> Tree:
         """Return a tree in which similar classes share most of their paths.
 
-        The vectors [V, D], each counted by its mass (``counts``; without: all alike), are cut in
-        two by 2-means, and so on within each part. Class vectors of a trained head will do; better
-        still is the mean hidden state of the examples of each class, as Mnih & Hinton take it.
+        The vectors [V, D], weighted by ``counts`` (None: equally), are cut in two by 2-means, and
+        so is each part. Class vectors of a trained head will do; better still is the mean hidden
+        state of the examples of each class, as in Mnih & Hinton 2008.
 
         >>> Tree.clustered(np.array([[0.0], [5.0], [0.1], [5.1]])).children.tolist()
         [[1, 2], [-4, -2], [-1, -3]]
@@ -197,8 +217,8 @@ class Tree:
     def log_odds(self, counts: Counts) -> Tensor:
         """Return log(count right / count left) at each node, float32 [V−1].
 
-        With these as biases a head predicts the frequencies before it has learnt anything. A side
-        that was never counted stands for half a count.
+        With these as biases a head predicts the frequencies before it has learned anything. A side
+        that was never counted has half a count.
 
         >>> Tree.huffman([2, 1, 1]).log_odds([2, 1, 1]).exp().tolist()
         [1.0, 1.0]
@@ -221,13 +241,25 @@ class Tree:
         return torch.from_numpy(odds).float().to(self.children.device)
 
     def describe(self, counts: Counts | None = None) -> TreeSummary:
-        """Return path lengths beside the entropy of the counts (without: all classes alike).
+        """Return path lengths and the entropy of the counts (None: all classes alike).
 
         >>> print(Tree.huffman([8, 4, 2, 1, 1]).describe([8, 4, 2, 1, 1]))
         5 classes: average path 1.88, entropy 1.88 bits, log2 V 2.32, deepest 4
         """
         given = np.ones(self.num_classes) if counts is None else counts
-        return summarise(self.depths.cpu().numpy(), check_counts(given, self.num_classes))
+        weights = check_counts(given, self.num_classes).astype(np.float64)
+        # Divided by the largest first: the sum of huge counts would overflow.
+        share = weights / weights.max()
+        share /= share.sum()
+        present = share[share > 0]
+        depths = self.depths.cpu().numpy()
+        return TreeSummary(
+            num_classes=self.num_classes,
+            average_path=float(share @ depths),
+            entropy_bits=abs(float((present * np.log2(present)).sum())),
+            log2_classes=float(np.log2(self.num_classes)),
+            max_depth=int(depths.max()),
+        )
 
     def __repr__(self) -> str:
         return f"Tree(num_classes={self.num_classes}, max_depth={len(self.level_sizes)})"
@@ -253,7 +285,7 @@ def _check_children(children: Tensor) -> Tensor:
 
 
 def _level_sizes(children: NDArray[np.int64]) -> list[int]:
-    """Return how many inner nodes each level has: its rows say how many the next one has."""
+    """Return how many inner nodes each level has, from those that the level above holds."""
     inner_up_to = np.concatenate([[0], np.cumsum((children >= 0).sum(1))]).tolist()
     sizes = []
     start, stop = 0, min(1, len(children))
