@@ -4,8 +4,7 @@ from functools import partial
 
 import torch
 
-from widemax.heads.tree.head import HierarchicalHead
-from widemax.heads.tree.tree import Tree
+from widemax.heads import HierarchicalHead, Tree
 
 NUM_CLASSES = 40
 DIMENSION = 5

@@ -7,9 +7,8 @@ import torch
 
 from tests.heads.head_cases_hierarchical import DIMENSION, HEADS, NUM_CLASSES, TREES, make_head
 from widemax.contracts.head import check_head
-from widemax.heads.tree.head import HierarchicalHead
+from widemax.heads import HierarchicalHead, Tree
 from widemax.heads.tree.pair_product import pair_product
-from widemax.heads.tree.tree import Tree
 from widemax.kernels.heads.tree import best_first
 
 
@@ -155,7 +154,7 @@ def test_sampling_in_blocks_and_again_gives_the_same_kind_of_classes(monkeypatch
     one = head.sample(hidden, 11, generator=torch.Generator().manual_seed(5))
     again = head.sample(hidden, 11, generator=torch.Generator().manual_seed(5))
     assert torch.equal(one, again)
-    monkeypatch.setattr("widemax.heads.tree.model._CHUNK_NUMBERS", 100)
+    monkeypatch.setattr("widemax.heads.tree.model._CHUNK_VALUES", 100)
     blocks = head.sample(hidden, 11, generator=torch.Generator().manual_seed(5))
     assert blocks.shape == (7, 11)
     assert blocks.min() >= 0
@@ -174,7 +173,7 @@ def test_evaluation_in_chunks_of_rows_equals_evaluation_at_once(monkeypatch):
         lambda: head._model.rank(hidden, 5, ids).scores,
     ]
     whole = [call() for call in calls]
-    monkeypatch.setattr("widemax.heads.tree.model._CHUNK_NUMBERS", 500)
+    monkeypatch.setattr("widemax.heads.tree.model._CHUNK_VALUES", 500)
     for call, expected in zip(calls, whole, strict=True):
         torch.testing.assert_close(call(), expected)
 
@@ -285,7 +284,7 @@ def test_autocast_leaves_the_sums_in_float32():
 
 @pytest.mark.parametrize("pairs", [0, 1, 50])
 def test_products_of_pairs(pairs, monkeypatch):
-    monkeypatch.setattr("widemax.heads.tree.pair_product._BLOCK_NUMBERS", 40)
+    monkeypatch.setattr("widemax.heads.tree.pair_product._BLOCK_VALUES", 40)
     generator = torch.Generator().manual_seed(0)
     left, right = (
         torch.randn(rows, 3, generator=generator, dtype=torch.float64, requires_grad=True)

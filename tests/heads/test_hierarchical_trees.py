@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.heads.head_cases_hierarchical import TREES
-from widemax.heads.tree.tree import Tree
+from widemax.heads import Tree
 from widemax.kernels.heads.huffman import (
     fill_left,
     fill_left_reference,
