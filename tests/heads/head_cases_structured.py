@@ -6,10 +6,18 @@ import torch
 from torch import nn
 
 from tests.heads.head_cases import DIMENSION, NUM_CLASSES, SAMPLERS
-from widemax.heads import FullHead, HierarchicalHead, LayeredHead, SampledHead, Tree
-from widemax.heads.adaptive.cost_model import CostModel
-from widemax.heads.adaptive.head import AdaptiveHead
-from widemax.heads.sparse.heads import Entmax15Head, SparsemaxHead, TopKSoftmaxHead
+from widemax.heads import (
+    AdaptiveHead,
+    CostModel,
+    Entmax15Head,
+    FullHead,
+    HierarchicalHead,
+    LayeredHead,
+    SampledHead,
+    SparsemaxHead,
+    TopKSoftmaxHead,
+    Tree,
+)
 from widemax.objectives import nce, sampled_softmax
 from widemax.scoring import TableScorer
 from widemax.scoring.differentiated import DifferentiatedScorer

@@ -6,10 +6,8 @@ import torch.nn.functional as F
 
 from tests.heads import head_cases_structured as cases
 from widemax.contracts.head import check_head
-from widemax.heads import FullHead, exact
-from widemax.heads.adaptive import head as adaptive
-from widemax.heads.adaptive import kept
-from widemax.heads.adaptive.head import AdaptiveHead
+from widemax.heads import AdaptiveHead, FullHead, exact
+from widemax.heads.adaptive import clusters
 from widemax.scoring import TableScorer
 
 
@@ -19,7 +17,7 @@ def tiles(request, monkeypatch):
         monkeypatch.setattr(exact, "_TILE_SCORES", 21)
         monkeypatch.setattr(exact, "_TOPK_TILE_SCORES", 21)
         monkeypatch.setattr(exact, "_TILE_ROWS", 3)
-        monkeypatch.setattr(kept, "_KEPT_SCORES", 0)
+        monkeypatch.setattr(clusters, "_KEPT_SCORES", 0)
 
 
 def make(*, cutoffs=(10, 30), num_classes=60, dimension=16, bias=True, batch=20, spread=1.0):
@@ -198,7 +196,7 @@ def test_topk_leaves_unlikely_clusters_shut(monkeypatch):
         opened.append((index, len(rows)))
         return plain(self, index, rows, entry)
 
-    monkeypatch.setattr(adaptive.AdaptiveHead, "_open", watched)
+    monkeypatch.setattr(AdaptiveHead, "_open", watched)
     best = head.topk(hidden, 3)
     assert (best.ids >= 30).all()
     assert opened == [(0, 20), (2, 20)]

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tests.heads import head_cases_structured as cases
-from widemax.heads.adaptive.cost_model import CostModel
+from widemax.heads import AdaptiveHead, CostModel
 from widemax.heads.adaptive.cutoffs import choose_cutoffs, expected_seconds
-from widemax.heads.adaptive.head import AdaptiveHead
 
 
 def test_automatic_cutoffs_are_the_cheapest_of_an_exhaustive_search():

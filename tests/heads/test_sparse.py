@@ -6,10 +6,9 @@ import torch
 
 from tests.heads import head_cases_structured as cases
 from widemax.contracts.head import check_head
-from widemax.heads import FullHead
-from widemax.heads.sparse import heads as sparse
+from widemax.heads import Entmax15Head, FullHead, SparsemaxHead, TopKSoftmaxHead
+from widemax.heads.sparse import heads as sparse_heads
 from widemax.heads.sparse import loss as sparse_loss
-from widemax.heads.sparse.heads import Entmax15Head, SparsemaxHead, TopKSoftmaxHead
 from widemax.scoring import TableScorer
 
 HEADS = {
@@ -27,7 +26,7 @@ PROJECTIONS = {
 def chunks(request, monkeypatch):
     if request.param != "at once":
         monkeypatch.setattr(sparse_loss, "_CHUNK_SCORES", 150)
-        monkeypatch.setattr(sparse, "_SUPPORTS", (2, 8))
+        monkeypatch.setattr(sparse_heads, "_SUPPORTS", (2, 8))
     if request.param == "nothing kept":
         monkeypatch.setattr(sparse_loss, "_KEPT_SUPPORT", 0)
 

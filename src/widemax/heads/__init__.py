@@ -1,7 +1,6 @@
 """Heads: the last layer of a model, which owns the output parameters."""
 
-from widemax.heads.adaptive.cost_model import CostModel
-from widemax.heads.adaptive.head import AdaptiveHead
+from widemax.heads.adaptive import AdaptiveHead, CostModel
 from widemax.heads.base import BatchHead, Head, ScorerHead
 from widemax.heads.conversion import (
     as_full_head,
@@ -21,7 +20,7 @@ from widemax.heads.normalised import (
     log_normalizer_statistics,
 )
 from widemax.heads.sampled import SampledHead
-from widemax.heads.sparse.heads import Entmax15Head, SparseHead, SparsemaxHead, TopKSoftmaxHead
+from widemax.heads.sparse import Entmax15Head, SparseHead, SparsemaxHead, TopKSoftmaxHead
 from widemax.heads.tree import HierarchicalHead, Tree, TreeSummary
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from widemax.heads.adaptive.kept import cluster_cross_entropy
+from widemax.heads.adaptive.clusters import cluster_cross_entropy
 
 _Amount = TypeVar("_Amount", float, NDArray[np.float64])
 
@@ -28,28 +28,17 @@ _MEASURED_SIZES = (
 )
 _ROUNDS = 5
 # Overhead, seconds per score, per product and per parameter of one core of a small server.
-_USUAL = (8e-4, 8e-9, 6e-11, 3e-9)
+_TYPICAL = (8e-4, 8e-9, 6e-11, 3e-9)
 _PULL = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
-    """How long a training step of one softmax takes on a machine, as a line in its sizes.
+    """How long a training step of one softmax takes on a machine, linear in its sizes.
 
-    Formula: seconds(B, V, D) = ``overhead`` + B·V·(``per_score`` + D·``per_product``) +
-    V·D·``per_parameter``: what a call costs at all, what each score and each of its products
-    costs, and what the gradient and the optimiser cost however few the rows are.
-
-    Shapes: four numbers, in seconds.
-
-    Cost: ``CostModel.measured()`` takes about a second once per process; a busy
-    machine makes it noisy, and with it the cutoffs.
-
-    Reference: Grave et al. 2017, section 4.1, g(k, B) = max(c + λ·k0·B0, c + λ·k·B) at one fixed
-    dimension; the tail clusters have smaller ones, so the dimension is a variable here.
-
-    Use when: cutoffs must be the same on every machine (pass one to ``AdaptiveHead``). Avoid
-    when: they should suit this machine (``cutoffs="auto"`` measures).
+    seconds(B, V, D) = ``overhead`` + B·V·(``per_score`` + D·``per_product``) +
+    V·D·``per_parameter``. Grave et al. (2017, section 4.1) have one fixed dimension; tail clusters
+    have smaller ones, so the dimension is a variable here.
 
     >>> model = CostModel(overhead=1e-4, per_score=1e-9, per_product=1e-10, per_parameter=1e-9)
     >>> round(model.seconds(1000, 1000, 100), 4)
@@ -57,9 +46,13 @@ class CostModel:
     """
 
     overhead: float
+    """Seconds that any call takes."""
     per_score: float
+    """Seconds for each score of a row and a class."""
     per_product: float
+    """Seconds for each product of two values in a score."""
     per_parameter: float
+    """Seconds of gradient and optimiser for each parameter, however few the rows are."""
 
     def seconds(self, rows: _Amount, classes: _Amount, dimension: int) -> _Amount:
         """Return the expected time of forward, backward and update of one softmax."""
@@ -68,7 +61,10 @@ class CostModel:
 
     @staticmethod
     def measured() -> CostModel:
-        """Return the model of this machine, measured at the first call in this process."""
+        """Return the model of this machine, measured at the first call in this process.
+
+        It takes about a second; a busy machine makes it noisy, and with it the cutoffs.
+        """
         return _measured(torch.get_num_threads())
 
 
@@ -76,37 +72,22 @@ class CostModel:
 def _measured(threads: int) -> CostModel:
     steps = [_training_step(*size) for size in _MEASURED_SIZES]
     # Round by round, not size by size: another program's burst then spoils one round of all.
-    rounds = [[_timed(step) for step in steps] for _ in range(_ROUNDS)]
+    rounds = [[_time(step) for step in steps] for _ in range(_ROUNDS)]
     seconds = np.array(rounds).min(axis=0)
     rows, classes, dimension = np.array(_MEASURED_SIZES, dtype=np.float64).T
     terms = [np.ones_like(rows), rows * classes, rows * classes * dimension, classes * dimension]
-    # Divided by the time, errors are relative. A weak pull towards a usual machine decides what
+    # Divided by the time, errors are relative. A weak pull towards a typical machine decides what
     # noise leaves open: which of the terms a time belongs to.
-    pull = np.diag(_PULL / np.array(_USUAL))
+    pull = np.diag(_PULL / np.array(_TYPICAL))
     equations = np.concatenate([np.stack(terms, axis=1) / seconds[:, None], pull])
-    line = _fit_not_negative(equations, np.append(np.ones(len(seconds)), [_PULL] * len(_USUAL)))
-    overhead, per_score, per_product, per_parameter = line.tolist()
-    return CostModel(
-        overhead=overhead,
-        per_score=per_score,
-        per_product=per_product,
-        per_parameter=per_parameter,
-    )
-
-
-def _fit_not_negative(
-    terms: NDArray[np.float64], values: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return least squares with no negative factor: noise must not make a term a gain."""
-    kept = np.arange(terms.shape[1])
-    while True:
-        factors, *_ = np.linalg.lstsq(terms[:, kept], values)
-        if factors.min() >= 0:
-            break
+    values = np.append(np.ones(len(seconds)), [_PULL] * len(_TYPICAL))
+    # Least squares without a negative factor: noise must not make a term a gain.
+    kept = np.arange(len(terms))
+    while (factors := np.linalg.lstsq(equations[:, kept], values)[0]).min() < 0:
         kept = np.delete(kept, factors.argmin())
-    result = np.zeros(terms.shape[1])
-    result[kept] = factors
-    return result
+    fitted = np.zeros(len(terms))
+    fitted[kept] = factors
+    return CostModel(**dict(zip(CostModel.__dataclass_fields__, fitted.tolist(), strict=True)))
 
 
 def _training_step(rows: int, classes: int, dimension: int) -> Callable[[], None]:
@@ -125,8 +106,8 @@ def _training_step(rows: int, classes: int, dimension: int) -> Callable[[], None
     return step
 
 
-def _timed(call: Callable[[], None]) -> float:
-    # The time this thread ran, not the clock's: other programs then do not count.
+def _time(call: Callable[[], None]) -> float:
+    # The time this thread ran, not the clock's: other programs do not count.
     start = time.thread_time()
     call()
     return time.thread_time() - start

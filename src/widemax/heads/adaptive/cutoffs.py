@@ -1,8 +1,7 @@
-"""Where to cut the classes into a head and tail clusters: the cheapest way under a cost model."""
+"""Where to cut the classes into a head and tail clusters: the fastest way under a cost model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -65,20 +64,13 @@ def choose_cutoffs(
     cost_model: CostModel | None = None,
     max_clusters: int = MAX_CLUSTERS,
 ) -> list[int]:
-    """Return the cutoffs of the adaptive softmax whose training step is expected to be cheapest.
+    """Return the cutoffs of the adaptive softmax whose training step is expected to be fastest.
 
-    Formula: minimise seconds(B, c_1 + n, D) + Σ_i seconds(B·P_i, c_{i+1} − c_i, D_i) over the
-    number n ≤ ``max_clusters`` of tail clusters and their limits c, with P_i the share of the
-    counts in cluster i and D_i = D / ``reduction``^i, not below 8 from the second cluster on.
-
-    Shapes: ``counts`` [V], falling; the result holds n rising class ids.
-
-    Cost: dynamic programming over a grid of G = 160 places: O(n²·G²), some milliseconds.
-
-    Reference: Grave et al. 2017, section 4.2.
-
-    Use when: you want to see or store the choice that ``AdaptiveHead(cutoffs="auto")`` makes.
-    Avoid when: quality, not time, decides: the model knows nothing of perplexity.
+    They minimise seconds(B, c_1 + n, D) + Σ_i seconds(B·P_i, c_{i+1} − c_i, D_i) over the number
+    n ≤ ``max_clusters`` of tail clusters and their limits c, with P_i the share of the falling
+    ``counts`` in cluster i and D_i = D / ``reduction``^i, not below 8 from the second cluster on
+    (Grave et al. 2017, section 4.2). Only time decides, not perplexity. Dynamic programming over a
+    grid of 160 places takes some milliseconds.
 
     >>> model = CostModel(overhead=1e-4, per_score=2e-9, per_product=1e-10, per_parameter=1e-9)
     >>> zipf = [1_000_000 / (rank + 1) for rank in range(50_000)]
@@ -88,7 +80,7 @@ def choose_cutoffs(
     check_num_classes(len(counts))
     check_positive("batch_size", batch_size)
     array = check_falling_counts(counts, len(counts))
-    search = _Search(array, dimension, batch_size, reduction, cost_model or CostModel.measured())
+    search = _CutoffSearch(array, dimension, batch_size, reduction, cost_model)
     clusters = range(min(max_clusters, len(array) - 1) + 1)
     plans = [search.best(n) for n in clusters if n < 2 or search.dimension(n) >= MIN_DIMENSION]
     return min(plans)[1]
@@ -105,7 +97,7 @@ def expected_seconds(
 ) -> float:
     """Return the time of a training step with these cutoffs under the cost model."""
     array = check_falling_counts(counts, len(counts))
-    search = _Search(array, dimension, batch_size, reduction, cost_model or CostModel.measured())
+    search = _CutoffSearch(array, dimension, batch_size, reduction, cost_model)
     limits = np.array([*check_cutoffs(cutoffs, len(array)), len(array)])
     head = search.head(limits[:1], len(cutoffs))
     tails = (
@@ -115,8 +107,8 @@ def expected_seconds(
     return float(head.sum() + sum(tail.sum() for tail in tails))
 
 
-class _Search:
-    """Expected costs of the parts, and the cheapest way to put n clusters together."""
+class _CutoffSearch:
+    """Expected times of the parts, and the fastest way to put n clusters together."""
 
     def __init__(
         self,
@@ -124,14 +116,14 @@ class _Search:
         dimension: int,
         batch_size: float,
         reduction: float,
-        cost_model: CostModel,
+        cost_model: CostModel | None,
     ) -> None:
         self.num_classes = len(counts)
         self.share: NDArray[np.float64] = np.append(0.0, counts.cumsum() / counts.sum())
         self.full_dimension = dimension
         self.batch_size = batch_size
         self.reduction = reduction
-        self.cost_model = cost_model
+        self.cost_model = cost_model or CostModel.measured()
         # Zipf's law is a line in the logarithm of the rank: the grid is even there.
         places = np.geomspace(1, max(1, self.num_classes - 1), _GRID)
         self.grid = np.unique(places.round().astype(np.int64))
@@ -157,7 +149,7 @@ class _Search:
         return self.cost_model.seconds(rows, classes, dimension) + projection
 
     def best(self, clusters: int) -> tuple[float, list[int]]:
-        """Return the least time with that many tail clusters, and their cutoffs."""
+        """Return the shortest time with that many tail clusters, and their cutoffs."""
         if clusters == 0:
             return float(self.head(np.array([self.num_classes]), 0)[0]), []
         grid = self.grid
@@ -169,12 +161,7 @@ class _Search:
             steps.append(table.argmin(axis=1))
             cost = table.min(axis=1)
         total = cost + self.head(grid, clusters)
-        place = int(total.argmin())
-        return float(total[place]), [int(grid[p]) for p in _walk(place, steps)]
-
-
-def _walk(place: int, steps: list[NDArray[np.int64]]) -> Iterator[int]:
-    yield place
-    for step in reversed(steps):
-        place = int(step[place])
-        yield place
+        places = [int(total.argmin())]
+        for step in reversed(steps):
+            places.append(int(step[places[-1]]))
+        return float(total[places[0]]), grid[places].tolist()

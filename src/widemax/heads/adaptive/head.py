@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from widemax.candidates import TopK
 from widemax.declarations import Option, Site, declare
-from widemax.heads.adaptive.clusters import OpenPart, TailCluster
+from widemax.heads.adaptive.clusters import OpenPart, TailCluster, cluster_cross_entropy
 from widemax.heads.adaptive.cost_model import CostModel
 from widemax.heads.adaptive.cutoffs import (
     check_cutoffs,
@@ -18,13 +18,12 @@ from widemax.heads.adaptive.cutoffs import (
     choose_cutoffs,
     reduced_dimension,
 )
-from widemax.heads.adaptive.kept import cluster_cross_entropy
 from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_log_normalizer, linear_scores
 from widemax.sampling.counts import Counts
 from widemax.scoring.base import BIAS
-from widemax.validation import ABSENT, check_hidden, check_ids, check_num_classes
+from widemax.validation import ABSENT, check_hidden, check_num_classes
 
 
 @declare.head(
@@ -53,16 +52,16 @@ class AdaptiveHead(BatchHead):
     ids stand in falling frequency.
 
     Cost: O(B·C_0·D + Σ_i B_i·(D + C_i)·D_i) a step, for C_i classes and B_i targets in cluster i.
-    Nothing of size [B, V] stands, but in ``log_prob`` of all classes. ``topk`` opens only the
-    clusters that are likelier than the k-th best class so far.
+    Nothing of size [B, V] is allocated, except by ``log_prob`` of all classes. ``topk`` opens only
+    the clusters that are likelier than the k-th best class so far.
 
-    Reference: Grave et al. 2017. Weights go to and from ``nn.AdaptiveLogSoftmaxWithLoss``.
+    Reference: Grave et al. 2017.
 
     Use when: class frequencies are skewed (words, items) and exact probabilities are wanted at
-    a small part of the full price. Avoid when: they are even, or rare classes need vectors as
+    a small part of the full cost. Avoid when: they are even, or rare classes need vectors as
     good as those of frequent ones.
 
-    ``cutoffs="auto"`` takes ``counts`` and chooses for batches of ``batch_size`` by
+    ``cutoffs="auto"`` needs ``counts`` and chooses for batches of ``batch_size`` by
     ``cost_model``, measured on this machine if not given: store ``head.cutoffs`` with the weights.
 
     >>> _ = torch.manual_seed(0)
@@ -110,24 +109,6 @@ class AdaptiveHead(BatchHead):
         self.cutoffs = check_cutoffs(list(cutoffs), num_classes)
         self.reduction = reduction
         self.ignore_index = ignore_index
-        self._build(bias)
-
-    @classmethod
-    def build(cls, site: Site) -> Self:
-        """Return the head of a run: the first 5 %, the first 25 % and the rest of the classes.
-
-        Cutoffs that are measured would differ where a run is continued on another machine.
-        """
-        size = site.num_classes
-        return cls(
-            site.dimension,
-            size,
-            cutoffs=sorted({max(1, size // 20), max(2, size // 4)} - {size}),
-            reduction=site.options.reduction,
-            bias=site.options.bias,
-        )
-
-    def _build(self, bias: bool) -> None:
         limits = [*self.cutoffs, self.num_classes]
         self.shortlist = limits[0]
         self.weight = nn.Parameter(torch.empty(self.shortlist + len(self.cutoffs), self.dimension))
@@ -144,10 +125,25 @@ class AdaptiveHead(BatchHead):
         )
 
     @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the head of a run: the first 5 %, the first 25 % and the rest of the classes.
+
+        Cutoffs that are measured would differ where a run is continued on another machine.
+        """
+        size = site.num_classes
+        return cls(
+            site.dimension,
+            size,
+            cutoffs=sorted({max(1, size // 20), max(2, size // 4)} - {size}),
+            reduction=site.options.reduction,
+            bias=site.options.bias,
+        )
+
+    @classmethod
     def from_torch(
         cls, module: nn.AdaptiveLogSoftmaxWithLoss, *, ignore_index: int = -100
     ) -> AdaptiveHead:
-        """Return a head with a copy of the module's weights, and so with its results.
+        """Return a head with a copy of the weights of torch's module, and the same results.
 
         >>> module = torch.nn.AdaptiveLogSoftmaxWithLoss(16, 100, [10, 40])
         >>> head = AdaptiveHead.from_torch(module)
@@ -177,8 +173,8 @@ class AdaptiveHead(BatchHead):
         """
         if not self.cutoffs:
             raise ValueError("cutoffs must not be empty: torch's module has at least one cluster")
-        # Nothing is allocated here: every parameter is replaced, with its size. Torch would round
-        # small dimensions down to 0, a head never does.
+        # Nothing is allocated here: every parameter is replaced. Torch would round small dimensions
+        # down to 0, a head never does.
         module = nn.AdaptiveLogSoftmaxWithLoss(
             self.dimension,
             self.num_classes,
@@ -225,11 +221,7 @@ class AdaptiveHead(BatchHead):
         check_hidden(hidden, self.dimension)
         if ids is None:
             ids = torch.arange(self.num_classes, device=hidden.device)
-        elif ids.dim() not in (1, 2) or (ids.dim() == 2 and len(ids) != len(hidden)):
-            raise ValueError(
-                f"ids must have shape [S] or [{len(hidden)}, S], got {list(ids.shape)}"
-            )
-        ids = check_ids("ids", ids, self.num_classes)
+        ids = self._check_ids(hidden, ids)
         entry = self._entry(hidden)
         result = entry.new_empty(len(hidden), ids.shape[-1])
         for index, (start, stop) in enumerate(self._limits()):
@@ -247,22 +239,14 @@ class AdaptiveHead(BatchHead):
     @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
-        check_hidden(hidden, self.dimension)
-        if not 1 <= k <= self.num_classes:
-            raise ValueError(f"k must be between 1 and {self.num_classes:,} (classes), got {k:,}")
-        if exclude is not None:
-            if exclude.dim() != 2 or len(exclude) != len(hidden):
-                raise ValueError(
-                    f"exclude must have shape [{len(hidden)}, E], got {list(exclude.shape)}"
-                )
-            exclude = check_ids("exclude", exclude, self.num_classes, absent=True)
+        k, exclude = self._check_topk(hidden, k, exclude)
         entry = self._entry(hidden)
         if bool(entry.isnan().any()):
             raise ValueError("scores hold NaN: check hidden and the class vectors")
         scores = entry.new_full((len(hidden), k), -torch.inf)
         ids = torch.full((len(hidden), k), ABSENT, device=hidden.device)
         for index in range(len(self.tails) + 1):
-            # No class is likelier than its cluster: a cluster below the k-th best stays shut.
+            # No class is likelier than its cluster: a cluster below the k-th best stays closed.
             bound = entry[:, index] if index else torch.zeros_like(entry[:, 0])
             rows = (bound > scores[:, -1]).nonzero()[:, 0]
             if len(rows):

@@ -15,9 +15,9 @@ from widemax.heads.batch import Batch, label_shares
 from widemax.heads.sparse.loss import RowLosses, Support, Targets, row_chunks, sparse_loss
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
-from widemax.validation import check_hidden, check_ids
+from widemax.validation import check_hidden, check_whole
 
-# A support is sought among so many of the best scores, then among all.
+# How many of the best scores a support is searched in, before all of them.
 _SUPPORTS = (128, 1024)
 
 
@@ -30,17 +30,12 @@ class SparseHead(BatchHead, ScorerHead):
     Shapes: hidden [B, D], targets [B] or [B, T] (the mean of the T losses), weights [B] → losses
     [B]. Targets equal to ``ignore_index`` do not count; an example without another has loss 0.
 
-    Cost: O(B·V·D) forward, O(B·K·D) backward for supports of K classes. Scores stand for a chunk
-    of rows, never [B, V]. Supports of up to 1,024 classes are kept for backward, wider ones are
-    found again.
-
-    Reference: see each head.
+    Cost: O(B·V·D) forward, O(B·K·D) backward for supports of K classes. Scores of a chunk of rows
+    are in memory at once, never [B, V]. Supports of up to 1,024 classes are kept for backward,
+    wider ones are computed again.
 
     Use when: writing a sparse head of your own: ``support`` and ``row_losses``. Avoid when: every
     class must have some probability: the perplexity of a sparse distribution may be infinite.
-
-    >>> issubclass(SparsemaxHead, SparseHead) and issubclass(TopKSoftmaxHead, SparseHead)
-    True
     """
 
     def __init__(self, scorer: Scorer, *, ignore_index: int = -100) -> None:
@@ -62,17 +57,17 @@ class SparseHead(BatchHead, ScorerHead):
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x) of the given classes or of all; −inf where P is 0."""
-        check_hidden(hidden, self.scorer.dimension)
+        check_hidden(hidden, self.dimension)
         if ids is not None:
-            ids = check_ids("ids", ids, self.num_classes)
+            ids = self._check_ids(hidden, ids)
             ids = ids.expand(len(hidden), -1) if ids.dim() == 1 else ids
         width = self.num_classes if ids is None else ids.shape[1]
         result = widened(hidden).new_empty(len(hidden), width)
         for rows in row_chunks(len(hidden), self.num_classes):
             scores = widened(self.scorer(hidden[rows]))
             support = self.support(scores)
-            nowhere = torch.full_like(scores, -torch.inf)
-            log_prob = nowhere.scatter(1, support.ids, support.log_prob)
+            impossible = torch.full_like(scores, -torch.inf)
+            log_prob = impossible.scatter(1, support.ids, support.log_prob)
             result[rows] = log_prob if ids is None else log_prob.gather(1, ids[rows])
         return result
 
@@ -83,7 +78,7 @@ class SparseHead(BatchHead, ScorerHead):
 
 def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, ids = scores.topk(k)
-    # NaN sorts first, and so does +inf: one column tells of both.
+    # NaN sorts first, and so does +inf: one column shows both.
     if not bool(values[:, 0].isfinite().all()):
         raise ValueError("scores hold NaN or inf: check hidden and the class vectors")
     return values, ids
@@ -98,7 +93,7 @@ class TopKSoftmaxHead(SparseHead):
     """The softmax over the k best classes of each row, zero elsewhere.
 
     Formula: P(y | x) = exp F(x, y) / Σ over Ω of exp F, Ω the k largest scores; the loss is
-    LSE over Ω ∪ {t} of F − F(x, t), finite wherever the target stands.
+    LSE over Ω ∪ {t} of F − F(x, t), finite whatever the rank of the target.
 
     Shapes: as ``SparseHead``.
 
@@ -107,7 +102,7 @@ class TopKSoftmaxHead(SparseHead):
     Reference: Su, sparse softmax ("SPACES", 2020).
 
     Use when: the full softmax overfits by pushing down classes that are far below anyway, as in
-    fine-tuning. Avoid when: training from nothing (only k negatives learn at each step), or
+    fine-tuning. Avoid when: training from scratch (only k negatives learn at each step), or
     perplexity is wanted.
 
     >>> import widemax as wm
@@ -118,10 +113,8 @@ class TopKSoftmaxHead(SparseHead):
     """
 
     def __init__(self, scorer: Scorer, *, k: int, ignore_index: int = -100) -> None:
-        if not 1 <= k <= scorer.num_classes:
-            raise ValueError(f"k must be between 1 and {scorer.num_classes:,} (classes), got {k:,}")
         super().__init__(scorer, ignore_index=ignore_index)
-        self.k = k
+        self.k = check_whole("k", k, 1, scorer.num_classes)
 
     @classmethod
     def build(cls, site: Site) -> Self:
@@ -161,7 +154,7 @@ class _ProjectionHead(SparseHead):
         """Return the entropy [B] that the projection maximises together with p·F."""
 
     def support(self, scores: Tensor) -> Support:
-        """Return the classes above the threshold, sought among the best, then among all."""
+        """Return the classes above the threshold, searched among the best, then among all."""
         for size in _SUPPORTS:
             values, ids = _best(scores, min(size, self.num_classes))
             prob = self._project_clamped(values)
@@ -170,7 +163,7 @@ class _ProjectionHead(SparseHead):
                 values, ids, prob = values[:, :width], ids[:, :width], prob[:, :width]
                 break
         else:
-            # Scores this flat are projected as they stand: the best of so many would be a sort.
+            # Scores this flat are projected as they are: the best of so many would be a sort.
             values, prob = scores, self._project_clamped(scores)
             ids = torch.arange(self.num_classes, device=scores.device).expand_as(scores)
         smallest = torch.finfo(prob.dtype).tiny
@@ -178,8 +171,8 @@ class _ProjectionHead(SparseHead):
         return Support(ids, values, log_prob)
 
     def _project_clamped(self, scores: Tensor) -> Tensor:
-        # Scores out of reach change nothing; cut off, they cannot drown the sums of squares.
-        # Twice the reach, for rounding must not lift the ones cut off above the threshold.
+        # Scores out of reach change nothing; clamped, they cannot drown the sums of squares. At
+        # twice the reach, rounding cannot lift the clamped ones above the threshold.
         top = scores.detach().amax(-1, keepdim=True)
         return self.project((scores - top).clamp(min=-2 * self.reach))
 

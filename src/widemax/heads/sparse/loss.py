@@ -13,10 +13,10 @@ from widemax.scoring.rows import widened
 
 # Scores of so many rows at once that they take 32 MB in float32, at least one row.
 _CHUNK_SCORES = 2**23
-# Wider supports than this are found again in backward instead of kept: with all scores equal the
-# support is the whole catalogue, and keeping it would be the [B, V] that is to be avoided.
+# Wider supports than this are computed again in backward instead of kept: with all scores equal
+# the support is the whole catalogue, and keeping it would be the [B, V] that is to be avoided.
 _KEPT_SUPPORT = 1024
-# From this part of all classes on, a dense product beats sorting the entries of a sparse one.
+# From this share of all classes on, a dense product beats sorting the entries of a sparse one.
 _DENSE_SHARE = 1 / 16
 
 
@@ -45,7 +45,7 @@ class Targets(NamedTuple):
 
 
 class SparseRule(Protocol):
-    """What tells one sparse loss from another."""
+    """What distinguishes one sparse loss from another."""
 
     def support(self, scores: Tensor) -> Support:
         """Return the support of each row of scores [B, V]."""
@@ -55,7 +55,7 @@ class SparseRule(Protocol):
 
 
 class _Derivative(NamedTuple):
-    """Derivative of the losses of some rows by scores, [B, K + T]; a class may stand twice."""
+    """Derivative of the losses of some rows by scores, [B, K + T]; a class may occur twice."""
 
     ids: Tensor
     values: Tensor
@@ -72,7 +72,7 @@ class _Derivative(NamedTuple):
 
 
 def row_chunks(rows: int, num_classes: int) -> Iterator[slice]:
-    """Yield slices of rows whose scores against all classes may stand at once."""
+    """Yield slices of rows whose scores against all classes may be in memory at once."""
     size = max(1, _CHUNK_SCORES // num_classes)
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
