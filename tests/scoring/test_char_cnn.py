@@ -111,7 +111,7 @@ def test_gradients_of_all_parameters():
 def test_blocks_and_the_whole_give_the_same_values_and_gradients(ids, monkeypatch):
     results = []
     for numbers in (2**23, 1):
-        monkeypatch.setattr(char_cnn, "_BLOCK_NUMBERS", numbers)
+        monkeypatch.setattr(char_cnn, "BLOCK_VALUES", numbers)
         scorer = make()
         vectors = scorer.class_vectors(ids)
         vectors.square().sum().backward()
@@ -125,8 +125,8 @@ def test_blocks_and_the_whole_give_the_same_values_and_gradients(ids, monkeypatc
 
 def count_runs(scorer, monkeypatch):
     runs = []
-    plain = scorer._spelled
-    monkeypatch.setattr(scorer, "_spelled", lambda *block: runs.append(1) or plain(*block))
+    plain = scorer._convolved
+    monkeypatch.setattr(scorer, "_convolved", lambda *block: runs.append(1) or plain(*block))
     return runs
 
 
@@ -209,9 +209,9 @@ def test_an_unseen_word_is_scored_from_its_spelling():
 def test_only_the_classes_asked_for_are_computed(monkeypatch):
     scorer = make()
     sizes = []
-    plain = scorer._spelled
+    plain = scorer._convolved
     monkeypatch.setattr(
-        scorer, "_spelled", lambda *block: sizes.append(len(block[0])) or plain(*block)
+        scorer, "_convolved", lambda *block: sizes.append(len(block[0])) or plain(*block)
     )
     scorer.class_vectors(torch.tensor([[3, 3, 4], [4, 3, 3]]))
     assert sizes == [2]
@@ -231,7 +231,7 @@ def test_half_precision_and_one_class():
         ("walk", {}, "sequence of strings"),
         ([], {}, "num_classes"),
         (["a", 5], {}, r"spellings\[1\]"),
-        (["a", "\ud800"], {}, r"spellings\[1\] is no valid Unicode"),
+        (["a", "\ud800"], {}, r"spellings\[1\] is not valid Unicode"),
         (["a", "b" * 65], {}, r"spellings\[1\] must have at most max_length = 64"),
         (["ß" * 33], {}, "got 66"),
         (["a"], {"dimension": 0}, "dimension"),

@@ -237,7 +237,7 @@ def test_a_sparse_tower_learns_what_a_dense_one_does():
 def test_blocks_and_the_whole_give_the_same_values_and_gradients(ids, monkeypatch):
     results = []
     for numbers in (2**23, 1):
-        monkeypatch.setattr(tower, "_BLOCK_NUMBERS", numbers)
+        monkeypatch.setattr(tower, "BLOCK_VALUES", numbers)
         torch.manual_seed(3)
         scorer = make_scorer(id_dropout=0.3)
         torch.manual_seed(4)

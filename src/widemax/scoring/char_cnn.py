@@ -9,18 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
-from torch.utils.checkpoint import checkpoint
 
 from widemax.declarations import Option, Site, declare
-from widemax.scoring.base import BIAS, Scorer
+from widemax.scoring.base import BIAS
+from widemax.scoring.computed import BLOCK_VALUES, ComputedScorer, in_blocks
 from widemax.validation import check_num_classes, check_whole
 
 _BEGIN, _END, _PADDING = 256, 257, 258
 """Marks after the 256 bytes of UTF-8."""
 
 _MAX_WIDTH = 64
-# Numbers in one block of activations: 32 MB in float32, whatever the number of classes is.
-_BLOCK_NUMBERS = 2**23
 
 
 @declare.scorer(
@@ -36,7 +34,7 @@ _BLOCK_NUMBERS = 2**23
         ),
     ],
 )
-class CharCNNScorer(Scorer):
+class CharCNNScorer(ComputedScorer):
     """Class vectors computed from spellings, corrected by a small vector of each class.
 
     Formula: F(x, y) = x · v_y + b_y with v_y = A · max_i relu(conv_i(bytes of y)) + C · c_y.
@@ -54,7 +52,7 @@ class CharCNNScorer(Scorer):
     Reference: Jozefowicz et al. 2016 (CNN softmax).
 
     Use when: V is so large that a table is too big, words share stems and endings, or words unseen
-    in training must be scored (``vectors_of``). Avoid when: spelling says nothing of the class.
+    in training must be scored (``vectors_of``). Avoid when: spelling says nothing about the class.
 
     Two classes of one spelling differ by their corrections only. Parameters changed through
     ``.data`` while in eval mode are not noticed: ``eval()`` or ``train()`` drops what was kept.
@@ -72,7 +70,7 @@ class CharCNNScorer(Scorer):
     """Bytes and marks of each class, int16 [V, L], padded."""
 
     lengths: Tensor
-    """How many of them count, int16 [V]."""
+    """How many of them are not padding, int16 [V]."""
 
     def __init__(
         self,
@@ -111,7 +109,6 @@ class CharCNNScorer(Scorer):
         characters, lengths = _pad(encoded, max(self.widths))
         self.register_buffer("characters", characters)
         self.register_buffer("lengths", lengths)
-        self._kept: tuple[object, Tensor] | None = None
 
     @classmethod
     def build(cls, site: Site) -> Self:
@@ -126,18 +123,6 @@ class CharCNNScorer(Scorer):
             bias=site.options.bias,
         )
 
-    def class_vectors(self, ids: Tensor | None = None) -> Tensor:
-        """Return the vectors of the given classes, [*ids.shape, D], or of all, [V, D]."""
-        if not (self.training or torch.is_grad_enabled() or torch.compiler.is_compiling()):
-            kept = self._kept_vectors()
-            return kept if ids is None else kept[ids]
-        if ids is None:
-            return self._vectors(torch.arange(self.num_classes, device=self.characters.device))
-        distinct, place = torch.unique(ids, return_inverse=True)
-        # index_select, whose gradient adds up copies faster than that of vectors[place].
-        vectors = self._vectors(distinct).index_select(0, place.flatten())
-        return vectors.view(*ids.shape, self.dimension)
-
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
         return self.bias if self.bias is None or ids is None else self.bias[ids]
@@ -147,53 +132,24 @@ class CharCNNScorer(Scorer):
         encoded = _encode(spellings, self.max_length)
         device = self.characters.device
         characters, lengths = (part.to(device) for part in _pad(encoded, max(self.widths)))
-        return self._in_blocks(characters, lengths)
-
-    def train(self, mode: bool = True) -> CharCNNScorer:
-        """Change the mode, and drop the vectors that were kept."""
-        self._kept = None
-        return super().train(mode)
-
-    def _kept_vectors(self) -> Tensor:
-        """Return the vectors of all classes, computed again only if something changed."""
-        tensors = [*self.parameters(), self.characters]
-        state = [(each.data_ptr(), each._version, each.dtype) for each in tensors]
-        now = (state, torch.is_autocast_enabled(self.characters.device.type))
-        if self._kept is None or self._kept[0] != now:
-            ids = torch.arange(self.num_classes, device=self.characters.device)
-            self._kept = (now, self._vectors(ids))
-        return self._kept[1]
+        return self._from_spellings(characters, lengths)
 
     def _vectors(self, ids: Tensor) -> Tensor:
         """Return the vectors of distinct classes, [N, D]."""
-        characters, lengths = self.characters[ids], self.lengths[ids]
-        vectors = self._in_blocks(characters, lengths)
+        vectors = self._from_spellings(self.characters[ids], self.lengths[ids])
         if self.correction is None:
             return vectors
         corrections: Tensor = self.correction_projection(self.correction(ids))
         return vectors + corrections
 
-    def _in_blocks(self, characters: Tensor, lengths: Tensor) -> Tensor:
-        """Return vectors of spellings, [N, D], at no time with more than one block of activations.
-
-        Where gradients are wanted, a block's activations are computed again when its turn comes.
-        """
-        total, length = characters.shape
+    def _from_spellings(self, characters: Tensor, lengths: Tensor) -> Tensor:
+        """Return the CNN's vectors of spellings [N, L], [N, D], block by block."""
         outputs = self.projection.in_features + self.character_vectors.embedding_dim
-        size = max(1, _BLOCK_NUMBERS // (length * outputs))
-        if total <= size:
-            return self._spelled(characters, lengths)
-        blocks = []
-        for start in range(0, total, size):
-            block = characters[start : start + size], lengths[start : start + size]
-            if torch.is_grad_enabled():
-                blocks.append(checkpoint(self._spelled, *block, use_reentrant=False))
-            else:
-                blocks.append(self._spelled(*block))
-        return torch.cat(blocks)
+        size = max(1, BLOCK_VALUES // (characters.shape[1] * outputs))
+        return in_blocks(self._convolved, size, characters, lengths)
 
-    def _spelled(self, characters: Tensor, lengths: Tensor) -> Tensor:
-        """Return the CNN's vectors of spellings [N, L], [N, D]."""
+    def _convolved(self, characters: Tensor, lengths: Tensor) -> Tensor:
+        """Return the CNN's vectors of one block, [N, D]."""
         sequence = self.character_vectors(characters.int()).transpose(1, 2)
         pooled = []
         for width, convolution in zip(self.widths, self.convolutions, strict=True):
@@ -215,7 +171,7 @@ def _encode(spellings: Sequence[str], max_length: int) -> list[bytes]:
         try:
             encoded.append(spelling.encode())
         except UnicodeEncodeError as error:
-            raise ValueError(f"spellings[{index}] is no valid Unicode: {error}") from None
+            raise ValueError(f"spellings[{index}] is not valid Unicode: {error}") from None
         if len(encoded[-1]) > max_length:
             raise ValueError(
                 f"spellings[{index}] must have at most max_length = {max_length:,} bytes, got "
@@ -255,4 +211,4 @@ def _check_sizes(
     ):
         check_whole(name, value, least, most)
     if not widths:
-        raise ValueError("widths must hold at least one number, got none")
+        raise ValueError("widths must hold at least one width, got none")

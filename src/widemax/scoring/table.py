@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from widemax.scoring.mapped import MappedTableScorer
 
 MAX_ENTRIES = 2**38
-"""Most numbers a table may hold: a terabyte in float32."""
+"""Most values a table may hold: a terabyte in float32."""
 
 _DTYPES = (*HALF, torch.float32, torch.float64)
 
@@ -42,11 +42,11 @@ class TableScorer(Scorer):
     products, biases and the gradients of given ids stay float32. All classes of a cosine table are
     scaled in a copy, at least float32.
 
-    Reference: none.
+    Reference: nn.Embedding, whose layout and sparse gradients it keeps.
 
     Use when: classes are known and each is seen often enough; ``tied`` shares the table with an
     embedding, ``mapped`` keeps it in a file. Avoid when: new classes must be scored from their
-    features; or updates are smaller than the rounding of a bfloat16 table (2^-8 of a number).
+    features; or updates are smaller than the rounding of a bfloat16 table (2^-8 of a value).
 
     >>> import torch
     >>> scorer = TableScorer(1000, 64, bias=True)
@@ -165,27 +165,22 @@ class TableScorer(Scorer):
         self.sparse = sparse
         self.weight = weight
         if not isinstance(bias, nn.Parameter) and bias:
-            # One number per class: half precision would spare little and round every score.
+            # One value per class: half precision would save little and round every score.
             bias = nn.Parameter(widened(weight.new_zeros(self.num_classes)))
         self.bias = bias if isinstance(bias, nn.Parameter) else None
 
     def queries(self, hidden: Tensor) -> Tensor:
         """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
-        hidden = widened(hidden)
-        if self.similarity == "cosine":
-            hidden = normalize(hidden, dim=-1)
-        return hidden if self.temperature == 1 else hidden / self.temperature
+        return scaled_queries(hidden, self.similarity, self.temperature)
 
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:
         """Return rows of the table in at least float32, or the table as it is stored.
 
         Where the similarity is cosine both are scaled to length 1, in at least float32.
         """
-        if ids is not None:
-            vectors = gather_rows(self.weight, ids, sparse=self.sparse)
-        else:
-            vectors = self.weight
-        return normalize(widened(vectors), dim=-1) if self.similarity == "cosine" else vectors
+        table = self.weight
+        vectors = table if ids is None else gather_rows(table, ids, sparse=self.sparse)
+        return scaled_vectors(vectors, self.similarity)
 
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
@@ -217,10 +212,23 @@ def check_table_size(num_classes: int, dimension: int) -> tuple[int, int]:
 
 
 def check_similarity(similarity: Similarity, temperature: float) -> None:
-    """Refuse a similarity that does not exist, or a temperature that divides nothing."""
+    """Refuse an unknown similarity, or a temperature that is not above 0."""
     if similarity not in ("dot", "cosine"):
         raise ValueError(f"similarity must be 'dot' or 'cosine', got {similarity!r}")
     check_positive("temperature", temperature)
+
+
+def scaled_queries(hidden: Tensor, similarity: Similarity, temperature: float) -> Tensor:
+    """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
+    hidden = widened(hidden)
+    if similarity == "cosine":
+        hidden = normalize(hidden, dim=-1)
+    return hidden if temperature == 1 else hidden / temperature
+
+
+def scaled_vectors(vectors: Tensor, similarity: Similarity) -> Tensor:
+    """Return class vectors as they are, or scaled to length 1 in at least float32 where cosine."""
+    return normalize(widened(vectors), dim=-1) if similarity == "cosine" else vectors
 
 
 def initial_deviation(dimension: int) -> float:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
-from torch.utils.checkpoint import checkpoint
 
 from widemax.data.features.table import FeatureTable
 from widemax.declarations import Site, declare
@@ -20,35 +18,28 @@ from widemax.scoring.base import (
     NUM_LAYERS,
     SIMILARITY,
     TEMPERATURE,
-    Scorer,
 )
-from widemax.scoring.rows import gather_rows, widened
-from widemax.scoring.table import Similarity, check_similarity, check_table_size, initial_deviation
+from widemax.scoring.computed import BLOCK_VALUES, ComputedScorer, in_blocks
+from widemax.scoring.rows import gather_rows
+from widemax.scoring.table import (
+    Similarity,
+    check_similarity,
+    check_table_size,
+    initial_deviation,
+    scaled_queries,
+    scaled_vectors,
+)
 from widemax.validation import check_fraction, check_tensor, check_whole
 
 _MOST_UNITS = 2**16
-# Numbers in one block of activations: 32 MB in float32, whatever the number of classes is.
-_BLOCK_NUMBERS = 2**23
 
 
 class RowFeatures(nn.Module, ABC):
-    """What a tower asks of the features of its classes: a vector for each row of a table.
+    """What a tower needs of the features of its classes: a vector for each row of a table.
 
-    Formula: none.
-
-    Shapes: rows int64 [B] in −1 … ``num_rows`` − 1, −1 for one of which nothing is known → [B, F]
-    with F = ``output_dimension``.
-
-    Cost: see ``FeatureEncoder``.
-
-    Reference: none.
-
-    Use when: features of a kind of your own (pictures, graphs) describe the classes. Avoid when:
-    they stand in a table (``FeatureEncoder``).
-
-    >>> from widemax.encoders.features import FeatureEncoder
-    >>> issubclass(FeatureEncoder, RowFeatures)
-    True
+    Derive from it for features of another kind (images, graphs); ``FeatureEncoder`` reads tables.
+    Rows are int64 [B] in −1 … ``num_rows`` − 1, where −1 is a class without features; vectors are
+    [B, F] with F = ``output_dimension``.
     """
 
     num_rows: int
@@ -72,7 +63,7 @@ ID_DROPOUT = 0.1
     options=[SIMILARITY, TEMPERATURE, NUM_LAYERS, HIDDEN_SIZE, ITEM_FEATURES],
     traits=["new-items"],
 )
-class TowerScorer(Scorer):
+class TowerScorer(ComputedScorer):
     """Class vectors from a small network on the vector of the id and the features of a class.
 
     Formula: F(x, y) = x·v_y / τ with v_y = W_L·relu(… relu(W_1·(u_y, f_y) + b_1) …) + b_L: u_y the
@@ -85,8 +76,8 @@ class TowerScorer(Scorer):
     ``id_dimension=0`` there are no ids. ``hidden_sizes`` lists the layers before the last, ``cold``
     is bool [V]; hidden [B, dimension].
 
-    Cost: that of the network for the different classes asked for; in eval mode without gradients
-    the vectors of all classes are computed once and kept, and a score costs what it costs a table.
+    Cost: that of the network for the distinct classes asked for; in eval mode without gradients
+    the vectors of all classes are computed once and kept, and a score costs as much as in a table.
     Memory: blocks of 32 MB beside the result. With ``sparse`` the gradient of ``weight`` holds the
     given ids only.
 
@@ -139,9 +130,8 @@ class TowerScorer(Scorer):
         if id_dimension:
             nn.init.normal_(self.weight, std=initial_deviation(id_dimension))
         self.tower = feed_forward([self.input_dimension, *hidden_sizes, dimension])
-        # Part of the state: which vectors were learnt belongs to the vectors.
+        # Part of the state: which vectors were learned belongs to the vectors.
         self.register_buffer("cold", torch.zeros(num_classes, dtype=torch.bool))
-        self._kept: tuple[object, list[Tensor], Tensor] | None = None
         if cold is not None:
             self.set_cold(cold)
 
@@ -168,7 +158,7 @@ class TowerScorer(Scorer):
         return self.id_dimension + (self.features.output_dimension if self.features else 0)
 
     def set_cold(self, cold: Tensor) -> None:
-        """Say which classes are to be told from their features alone, bool [V]."""
+        """Set which classes are scored by their features alone, bool [V]."""
         if check_tensor("cold", cold).shape != (self.num_classes,) or cold.dtype != torch.bool:
             raise ValueError(
                 f"cold must be bool [{self.num_classes:,}], got {cold.dtype} {list(cold.shape)}"
@@ -179,75 +169,29 @@ class TowerScorer(Scorer):
         """Return what the network sees of classes [N]: the id's vector and the features, [N, I]."""
         return self._joined(ids, self._hidden_ids(ids))
 
-    def class_vectors(self, ids: Tensor | None = None) -> Tensor:
-        """Return the vectors of the given classes, [*ids.shape, D], or of all, [V, D]."""
-        if not (self.training or torch.is_grad_enabled() or torch.compiler.is_compiling()):
-            kept = self._kept_vectors()
-            return kept if ids is None else kept[ids]
-        if ids is None:
-            return self._vectors(torch.arange(self.num_classes, device=self.cold.device))
-        distinct, place = torch.unique(ids, return_inverse=True)
-        # index_select, whose gradient adds up copies faster than that of vectors[place].
-        vectors = self._vectors(distinct).index_select(0, place.flatten())
-        return vectors.view(*ids.shape, self.dimension)
-
     def vectors_of(self, table: FeatureTable) -> Tensor:
         """Return vectors of any rows of features, known classes or not, without an id, [N, D]."""
         if self.features is None:
             raise ValueError("vectors_of needs features, and this tower has none")
         encoded = self.features.encode(table)
         unknown = self.unknown.to(encoded.dtype).expand(len(encoded), -1)
-        return self._finished(self.tower(torch.cat([unknown, encoded], dim=1)))
+        return self._through_tower(torch.cat([unknown, encoded], dim=1))
 
     def queries(self, hidden: Tensor) -> Tensor:
         """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
-        hidden = widened(hidden)
-        if self.similarity == "cosine":
-            hidden = normalize(hidden, dim=-1)
-        return hidden if self.temperature == 1 else hidden / self.temperature
-
-    def train(self, mode: bool = True) -> TowerScorer:
-        """Change the mode, and drop the vectors that were kept."""
-        self._kept = None
-        return super().train(mode)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy has tensors of its own: what was kept says nothing of them.
-        return {**self.__dict__, "_kept": None}
-
-    def _kept_vectors(self) -> Tensor:
-        """Return the vectors of all classes, computed again only if something changed."""
-        tensors = [*self.parameters(), *self.buffers()]
-        state = [(each.data_ptr(), each._version, each.dtype) for each in tensors]
-        now = (state, torch.is_autocast_enabled(self.cold.device.type))
-        if self._kept is None or self._kept[0] != now:
-            ids = torch.arange(self.num_classes, device=self.cold.device)
-            # Held, so that no other tensor can take the place by which these are told.
-            held = [each.detach() for each in tensors]
-            self._kept = (now, held, self._vectors(ids))
-        return self._kept[2]
+        return scaled_queries(hidden, self.similarity, self.temperature)
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        """Return the vectors of different classes, [N, D], block by block.
-
-        Where gradients are wanted, a block's activations are computed again when its turn comes.
-        """
-        hidden_ids = self._hidden_ids(ids)
+        """Return the vectors of distinct classes, [N, D], block by block."""
         widest = max(layer.in_features for layer in self.tower if isinstance(layer, nn.Linear))
-        size = max(1, _BLOCK_NUMBERS // widest)
-        if len(ids) <= size:
-            return self._block(ids, hidden_ids)
-        run: Callable[[Tensor, Tensor], Tensor] = self._block
-        if torch.is_grad_enabled():
-            run = _recomputed(self._block)
-        blocks = zip(torch.split(ids, size), torch.split(hidden_ids, size), strict=True)
-        return torch.cat([run(*block) for block in blocks])
+        size = max(1, BLOCK_VALUES // widest)
+        return in_blocks(self._block, size, ids, self._hidden_ids(ids))
 
     def _block(self, ids: Tensor, hidden_ids: Tensor) -> Tensor:
-        return self._finished(self.tower(self._joined(ids, hidden_ids)))
+        return self._through_tower(self._joined(ids, hidden_ids))
 
-    def _finished(self, vectors: Tensor) -> Tensor:
-        return normalize(widened(vectors), dim=-1) if self.similarity == "cosine" else vectors
+    def _through_tower(self, inputs: Tensor) -> Tensor:
+        return scaled_vectors(self.tower(inputs), self.similarity)
 
     def _hidden_ids(self, ids: Tensor) -> Tensor:
         """Return which ids the network must not see, bool [N]."""
@@ -280,16 +224,6 @@ class TowerScorer(Scorer):
 def feed_forward(sizes: Sequence[int]) -> nn.Sequential:
     """Return linear layers of these sizes, from the first to the last, with relu between them.
 
-    Formula: W_L·relu(… relu(W_1·x + b_1) …) + b_L.
-
-    Shapes: [B, sizes[0]] → [B, sizes[-1]].
-
-    Cost: O(B·Σ sizes[i]·sizes[i + 1]).
-
-    Reference: none.
-
-    Use when: building a tower. Avoid when: layers need a norm or dropout of their own.
-
     >>> feed_forward([3, 5, 2])(torch.zeros(4, 3)).shape
     torch.Size([4, 2])
     """
@@ -299,14 +233,6 @@ def feed_forward(sizes: Sequence[int]) -> nn.Sequential:
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-def _recomputed(block: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    def run(ids: Tensor, hidden_ids: Tensor) -> Tensor:
-        vectors: Tensor = checkpoint(block, ids, hidden_ids, use_reentrant=False)
-        return vectors
-
-    return run
 
 
 def _check_features(features: RowFeatures | None, num_classes: int, id_dimension: int) -> None:
