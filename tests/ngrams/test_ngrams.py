@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from widemax.contracts.distribution import check_distribution
 from widemax.data import Sequences, Windows
 from widemax.ngrams import NGramModel
-from widemax.ngrams.discounts import kneser_ney_discounts, modified_kneser_ney_discounts
+from widemax.ngrams.fitting import kneser_ney_discounts, modified_kneser_ney_discounts
 from widemax.vocabulary import Vocabulary
 
 KINDS = ["maximum_likelihood", "kneser_ney", "modified_kneser_ney"]

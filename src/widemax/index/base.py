@@ -11,31 +11,16 @@ from torch import Tensor
 from widemax.candidates import TopK, merge_topk
 from widemax.heads import ScorerHead
 from widemax.index.rows import ClassRows
-from widemax.validation import check_ids, check_tensor, check_whole
+from widemax.validation import check_exclude, check_tensor, check_whole
 
 
 class Index(ABC):
     """Finds the best classes for hidden states, by the scores of the head it was built from.
 
-    Formula: the k classes with the largest F(x, y); of K queries for one row, a class counts at
-    its best, max over j of F(x_j, y).
-
-    Shapes: queries [B, D] or, of several interests, [B, K, D] → ``TopK`` of [B, k], ending in id -1
-    with score -inf where fewer than k classes are left. ``exclude`` [B, E] is padded with -1.
-
-    Cost: see each index. It holds a copy of the class vectors.
-
-    Reference: none.
-
-    Use when: writing an index of your own: ``_best`` is all it needs. Avoid when: one is wanted
-    (``build_index``).
-
-    Queries are hidden states as ``head.scores`` takes them; they must be finite. One of zeros has
-    no direction: by dot product and by cosine alike every class scores its bias, or 0.
-
-    >>> from widemax.index import ExactIndex, HNSWIndex, IVFIndex
-    >>> all(issubclass(each, Index) for each in (ExactIndex, HNSWIndex, IVFIndex))
-    True
+    Queries [B, D], hidden states as ``head.scores`` takes them, must be finite. A row may have
+    several queries, as the interests of a user, [B, K, D]: a class then counts at its best. One of
+    zeros has no direction: every class scores its bias, or 0. An index holds a copy of the class
+    vectors; one of your own needs only ``_best``.
     """
 
     kind: ClassVar[str]
@@ -48,14 +33,17 @@ class Index(ABC):
 
     @torch.no_grad()
     def search(self, queries: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
-        """Return the k best classes of each row, leaving out ``exclude`` [B, E], padded with -1."""
+        """Return the k best classes of each row, leaving out ``exclude`` [B, E], padded with -1.
+
+        Both parts of the answer are [B, k], ending in id -1 with score -inf where fewer are left.
+        """
         _check_queries(queries, self.dimension)
         k = check_whole("k", k, 1, self.num_classes)
-        exclude = _checked_exclude(exclude, len(queries), self.num_classes)
-        device = self.rows.vectors.device
         interests = queries.shape[1] if queries.dim() == 3 else 1
         if exclude is not None:
-            exclude = exclude.to(device).repeat_interleave(interests, dim=0)
+            exclude = check_exclude(exclude, len(queries), self.num_classes)
+            exclude = exclude.to(self.rows.vectors.device).repeat_interleave(interests, dim=0)
+            exclude = exclude if exclude.numel() else None
         flat = self.rows.queries(queries.reshape(-1, self.dimension))
         best = self._best(flat, k, exclude)
         best = TopK(ids=best.ids.to(queries.device), scores=best.scores.to(queries.device))
@@ -81,12 +69,3 @@ def _check_queries(queries: Tensor, dimension: int) -> None:
     if not bool(finite.all()):
         row = int((~finite).flatten(1).any(1).nonzero()[0])
         raise ValueError(f"queries must be finite, row {row:,} holds {queries[~finite][0].item()}")
-
-
-def _checked_exclude(exclude: Tensor | None, rows: int, num_classes: int) -> Tensor | None:
-    if exclude is None:
-        return None
-    if check_tensor("exclude", exclude).dim() != 2 or len(exclude) != rows:
-        raise ValueError(f"exclude must have shape [{rows}, E], got {list(exclude.shape)}")
-    exclude = check_ids("exclude", exclude, num_classes, absent=True)
-    return exclude if exclude.numel() else None

@@ -28,19 +28,10 @@ def build_index(
 ) -> tuple[Index, IndexReport]:
     """Build an index, broad enough for these queries, and report what it finds of the exact answer.
 
-    Formula: "auto" is exact below 50,000 classes and "ivf" from there on. The breadth of an
-    approximate search doubles until recall@10, measured on ``queries``, is at least ``recall``.
-
-    Shapes: queries [B, D] or [B, K, D], hidden states of users as they will come; a thousand tell
-    the recall to about 0.01. ``options`` are those of the index.
-
-    Cost: that of the index, of one exact search for ``queries``, and of one more by the index at
-    each doubling.
-
-    Reference: none.
-
-    Use when: a head is trained and its classes are to be searched. Avoid when: breadth and time
-    are to be weighed by hand (``IVFIndex``, ``HNSWIndex``, ``measure_recall``).
+    "auto" is exact below 50,000 classes and "ivf" from there on. The breadth of an approximate
+    search doubles until recall@10, measured on ``queries``, is at least ``recall``: give hidden
+    states of users as they will come, [B, D] or [B, K, D]; a thousand estimate the recall to about
+    0.01. ``options`` are those of the index.
 
     >>> import torch
     >>> import widemax as wm

@@ -11,17 +11,8 @@ from widemax.index.base import Index
 class ExactIndex(Index):
     """Goes through all classes tile by tile: the reference of every other index.
 
-    Formula: the k classes with the largest F(x, y); of equal scores the smaller id is the better.
-
-    Shapes: as ``Index``.
-
-    Cost: O(B·V·D) time, a few tiles of scores beside the copy of the vectors.
-
-    Reference: none.
-
-    Use when: there are fewer than some 50,000 classes, or an approximate index is to be judged.
-    Avoid when: a single query must be answered from a million classes in a millisecond
-    (``IVFIndex``, ``HNSWIndex``).
+    Of equal scores the smaller id is the better. A search takes O(B·V·D) time and a few tiles of
+    memory: quick enough below some 50,000 classes.
 
     >>> import torch
     >>> import widemax as wm

@@ -25,21 +25,10 @@ _MOST_LINKS, _MOST_BREADTH = 512, 2**20
 class FaissIndex(Index):
     """Asks Faiss for some more classes than wanted, and scores those as the head does.
 
-    Formula: candidates by the angle of [q, 1, 0] and [v, b, sqrt(M² − |v|² − b²)], whose order is
-    that of F; then F itself, with the arithmetic of the head.
-
-    Shapes: as ``Index``.
-
-    Cost: see each index; ``exclude`` makes it look for k + E. Where what Faiss finds leaves fewer
-    than k classes, or more than a fiftieth of all is wanted, that row is searched exactly.
-
-    Reference: Bachrach et al. 2014; Douze et al. 2024, The Faiss library.
-
-    Use when: adding another kind of Faiss index. Avoid when: one is wanted (``build_index``).
-
-    >>> from widemax.index import HNSWIndex
-    >>> issubclass(HNSWIndex, FaissIndex)
-    True
+    Faiss ranks by the angle of [q, 1, 0] and [v, b, sqrt(M² − |v|² − b²)], whose order is that of F
+    (Bachrach et al. 2014); F itself is then computed with the arithmetic of the head. ``exclude``
+    makes it look for k + E. Where what Faiss finds leaves fewer than k classes, or more than a
+    fiftieth of all is wanted, that row is searched exactly.
     """
 
     _faiss_index: Any
@@ -104,21 +93,13 @@ def _is_among(ids: Tensor, exclude: Tensor) -> Tensor:
 
 
 class HNSWIndex(FaissIndex):
-    """A graph of near neighbours that is walked from coarse to fine.
+    """A graph of near neighbours that is walked from coarse to fine (Malkov & Yashunin 2018).
 
-    Formula: as ``FaissIndex``; the walk keeps the ``search_breadth`` nearest classes met so far and
-    ends when none of their neighbours is nearer.
-
-    Shapes: as ``Index``.
-
-    Cost: a search takes about search_breadth·links inner products, whatever V is. Building takes
-    V·build_breadth·links of them: minutes for a million classes. Memory: V·(D·4 + links·8) bytes
-    beside the copy of the vectors. The graph is the same each time if Faiss has one thread.
-
-    Reference: Malkov & Yashunin 2018.
-
-    Use when: single queries must be answered at once, and the index lives long. Avoid when: it is
-    built anew often (``IVFIndex``).
+    The walk keeps the ``search_breadth`` nearest classes met so far and ends when none of their
+    neighbours is nearer: about search_breadth·links inner products, whatever V is. Building takes
+    V·build_breadth·links of them, minutes for a million classes, and V·(D·4 + links·8) bytes beside
+    the copy of the vectors. For single queries that must be answered at once; ``IVFIndex`` is built
+    faster. The graph is the same each time if Faiss has one thread.
 
     >>> import torch
     >>> import widemax as wm
@@ -153,7 +134,7 @@ class HNSWIndex(FaissIndex):
 
     @property
     def breadth(self) -> int:
-        """How many of the nearest classes met so far the walk goes on from."""
+        """How many of the nearest classes met so far the walk continues from."""
         return int(self._faiss_index.hnsw.efSearch)
 
     @breadth.setter
@@ -169,19 +150,11 @@ class HNSWIndex(FaissIndex):
 class IVFIndex(FaissIndex):
     """Classes in lists around centres; a query goes through the lists of the nearest centres.
 
-    Formula: as ``FaissIndex``; centres by k-means on the sphere, each class in the list of its
-    nearest. A search goes through ``probes`` of the ``lists`` lists.
-
-    Shapes: as ``Index``. Without ``lists`` there are 4·sqrt(V), and at least 16 classes in each.
-
-    Cost: a search takes about lists + probes·V/lists inner products. Building takes V·lists: half
-    a minute for a million classes. Memory: V·(D·4 + 8) bytes beside the copy of the vectors. The
-    lists are the same each time: Faiss draws from a seed of its own.
-
-    Reference: Sivic & Zisserman 2003; Jégou et al. 2011.
-
-    Use when: there are many classes, or the index is built anew often. Avoid when: vectors have no
-    clusters at all: it goes through most lists then.
+    The centres come from k-means on the sphere (Sivic & Zisserman 2003; Jégou et al. 2011); without
+    ``lists`` there are 4·sqrt(V), and at least 16 classes in each. A search takes about lists +
+    probes·V/lists inner products. Building takes V·lists, half a minute for a million classes, and
+    V·(D·4 + 8) bytes beside the copy of the vectors. The lists are the same each time: Faiss draws
+    from a seed of its own. If the vectors have no clusters at all, most lists are searched.
 
     >>> import torch
     >>> import widemax as wm

@@ -16,28 +16,22 @@ from widemax.validation import check_whole
 class IndexReport:
     """What an index finds of the exact answer, and in what time.
 
-    Formula: recall = mean over queries of |found ∩ exact| / k for the k best of each; a class that
-    scores no less than the k-th of the exact answer is one of them.
-
-    Shapes: numbers.
-
-    Cost: it only holds numbers.
-
-    Reference: none.
-
-    Use when: deciding whether an index is good enough. Avoid when: the question is how good the
-    recommendations are (``evaluate_ranking``).
-
     >>> report = IndexReport(recall=0.97, k=10, num_queries=100, seconds=0.01, exact_seconds=0.3)
     >>> print(report)
     recall@10 0.970 of 100 queries, 30 times as fast as exact search
     """
 
     recall: float
+    """Mean share of the k best of each query that was found; a class with a score equal to the
+    k-th counts as one of them."""
     k: int
+    """How many classes each query asked for."""
     num_queries: int
+    """How many queries were asked."""
     seconds: float
+    """How long the index took for all of them."""
     exact_seconds: float
+    """How long exact search took for all of them."""
 
     def __str__(self) -> str:
         return (
@@ -47,18 +41,9 @@ class IndexReport:
 
 
 def measure_recall(index: Index, exact: Index, queries: Tensor, *, k: int = 10) -> IndexReport:
-    """Ask an index and the exact one the same queries, and compare.
+    """Ask an index and the exact one the same queries [B, D] or [B, K, D], and compare.
 
-    Formula: see ``IndexReport``.
-
-    Shapes: queries [B, D] or [B, K, D]; hidden states of users as they will come.
-
-    Cost: that of one exact search and one by the index, all queries in one batch.
-
-    Reference: none.
-
-    Use when: an index was built, or its breadth changed. Avoid when: the queries are not those that
-    will come: class vectors as queries are easier to find than users.
+    Give hidden states of users as they will come: class vectors as queries are easier to find.
 
     >>> import torch
     >>> import widemax as wm

@@ -21,15 +21,14 @@ _BLOCK = 2**24
 
 @dataclass(frozen=True, eq=False)
 class ClassRows:
-    """The class vectors [V, D] and biases [V] of a head, and the scorer that makes its queries.
-
-    Vectors are those that are multiplied with the query: of length 1 where the similarity is
-    cosine. The temperature is in the query.
-    """
+    """What classes are scored by, copied from a head."""
 
     vectors: Tensor
+    """What the query is multiplied with, [V, D]: of length 1 where the similarity is cosine."""
     biases: Tensor | None
+    """What is added to the products, [V]."""
     scorer: Scorer
+    """What makes queries of hidden states; the temperature is in them."""
 
     @classmethod
     def of_head(cls, head: ScorerHead) -> ClassRows:

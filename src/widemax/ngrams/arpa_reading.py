@@ -15,13 +15,13 @@ from torch import Tensor
 
 from widemax.ngrams.arpa_writing import LOG_ZERO
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS
-from widemax.ngrams.stored import check_trie
+from widemax.ngrams.stored import MOST_LOG10_BACKOFF, check_trie
 from widemax.ngrams.trie import ROOT, ROOT_KEY, Trie
+from widemax.storage.files import open_to_read
 from widemax.validation import ABSENT, MAX_TABLE_CLASSES
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import first_row, quoted
 
-_MOST_LOG_BACKOFF = 99.0
 _BLOCK = 2**17
 _COUNT = re.compile(r"ngram (\d{1,2}) ?= ?(\d{1,15})")
 
@@ -45,16 +45,13 @@ class _Part(NamedTuple):
 
 def read_arpa(path: str | Path, *, begin: str, unknown: str) -> tuple[Trie, int, Vocabulary]:
     """Return the n-grams of a file, the length of the longest, and its words as classes."""
-    try:
-        with Path(path).open("rb") as file:
-            lines = _Lines(path, file)
-            counts = _read_counts(lines)
-            words, parts = _read_unigrams(lines, counts, begin)
-            for length, count in enumerate(counts[1:], 2):
-                parts = _read_longer(lines, words, parts, length, count, last=len(counts))
-            _expect(lines, "\\end\\")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    with open_to_read(path) as file:
+        lines = _Lines(path, file)
+        counts = _read_counts(lines)
+        words, parts = _read_unigrams(lines, counts, begin)
+        for length, count in enumerate(counts[1:], 2):
+            parts = _read_longer(lines, words, parts, length, count, last=len(counts))
+        _expect(lines, "\\end\\")
     keys = words.head(len(words) - 1)
     trie = Trie(len(keys), *parts)
     check_trie(trie)
@@ -87,20 +84,13 @@ class _Lines:
         if len(lines) < size or not lines[-1].endswith(b"\n"):
             raise self.fault(self.number + len(lines), "the file ends within a section")
         first, self.number = self.number + 1, self.number + size
+        data = b"".join(lines)
         try:
-            text = b"".join(lines).decode()
-        except UnicodeDecodeError:
-            row = next(row for row, line in enumerate(lines) if not _is_utf8(line))
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            row = data.count(b"\n", 0, error.start)
             raise self.fault(first + row, "not UTF-8") from None
         return pl.Series([text.removesuffix("\n")]).str.split("\n").explode()
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _expect(lines: _Lines, wanted: str) -> None:
@@ -213,8 +203,8 @@ def _parsed(
         ((size > length) & (size <= most), _fields_wanted(length, has_backoff=has_backoff)),
         (log_probs.is_finite() & (log_probs <= 0), "a log10 p of at most 0"),
         (
-            log_backoffs.is_finite() & (log_backoffs <= _MOST_LOG_BACKOFF),
-            f"a log10 back-off of at most {_MOST_LOG_BACKOFF:g}",
+            log_backoffs.is_finite() & (log_backoffs <= MOST_LOG10_BACKOFF),
+            f"a log10 back-off of at most {MOST_LOG10_BACKOFF:g}",
         ),
     ):
         broken = ~sound.fill_null(False)

@@ -15,15 +15,14 @@ from widemax.data import Sequences
 from widemax.ngrams.arpa_reading import read_arpa
 from widemax.ngrams.arpa_writing import write_arpa
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS, Ids, count_levels
-from widemax.ngrams.discounts import (
+from widemax.ngrams.drawing import generate_sentences, running_shares
+from widemax.ngrams.fitting import (
     DiscountRule,
+    interpolated,
     kneser_ney_discounts,
     modified_kneser_ney_discounts,
     no_discounts,
 )
-from widemax.ngrams.drawing import running_shares
-from widemax.ngrams.fitting import interpolated
-from widemax.ngrams.generation import generate_sentences
 from widemax.ngrams.stored import checked_trie, named_tensors
 from widemax.ngrams.trie import Trie
 from widemax.validation import (
@@ -60,7 +59,7 @@ class NGramModel:
     Reference: Kneser & Ney 1995; Chen & Goodman 1999.
 
     Use when: a language model is wanted in seconds, to compare with, to mix with a neural one or
-    to draw from (``KneserNeySampler``). Avoid when: the order of the classes tells nothing.
+    to draw from (``KneserNeySampler``). Avoid when: the order of the classes has no meaning.
 
     A discount that cannot be computed because too few n-grams were seen is 0.5, or 0.5, 1, 1.5 for
     counts of 1, 2, 3+. No n-gram is left out; a word that has no class must be mapped by the
@@ -192,7 +191,7 @@ class NGramModel:
     ) -> Sequences:
         """Draw sentences, each up to and with the class ``end``, or of ``max_length`` classes.
 
-        They go on from ``context`` [H]; without it they begin. A class costs O(order · log G), or
+        They continue ``context`` [H]; without it they begin. A class costs O(order · log G), or
         O(V) if the model was imported and is not interpolated.
         """
         num_sequences = check_whole("num_sequences", num_sequences, 1, MAX_SAMPLES)
@@ -235,7 +234,7 @@ class NGramModel:
     ) -> tuple[NGramModel, Vocabulary]:
         """Read an ARPA file: a model that scores by back-off, and its words as classes.
 
-        Classes are in the order of the file, counted 0 times, for the file tells no counts. A file
+        Classes are in the order of the file, counted 0 times, for the file has no counts. A file
         that is damaged, or lists an n-gram without its context, is a ValueError with the line.
         """
         trie, order, vocabulary = read_arpa(path, begin=begin, unknown=unknown)

@@ -12,8 +12,8 @@ from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS
 from widemax.ngrams.trie import ROOT_KEY, Trie
 from widemax.validation import MAX_TABLE_CLASSES, check_num_classes, check_tensor, check_whole
 
-MOST_LOG_BACKOFF = 99 * math.log(10)
-"""Largest log back-off: the sum of those of all lengths stays finite."""
+MOST_LOG10_BACKOFF = 99.0
+"""Largest log10 back-off: the sum of those of all lengths stays finite."""
 
 _TYPES = {"shape": torch.int64, "keys": torch.int64} | dict.fromkeys(
     ("log_probs", "log_backoffs"), torch.float64
@@ -75,13 +75,9 @@ def check_trie(trie: Trie) -> None:
         raise ValueError("keys must name contexts that come before them")
     if bool((longer % base == trie.num_classes).any()):
         raise ValueError(f"keys must not predict the begin marker, id {trie.num_classes:,}")
-    _check_numbers(trie)
-
-
-def _check_numbers(trie: Trie) -> None:
     for name, values, most in (
         ("log_probs", trie.log_probs, 0.0),
-        ("log_backoffs", trie.log_backoffs, MOST_LOG_BACKOFF),
+        ("log_backoffs", trie.log_backoffs, MOST_LOG10_BACKOFF * math.log(10)),
     ):
         # NaN is not at most anything.
         if not bool((values <= most).all()):

@@ -27,9 +27,13 @@ class Trie:
     """
 
     num_classes: int
+    """V."""
     keys: Tensor
+    """The keys of all n-grams, rising; int64 [G]."""
     log_probs: Tensor
+    """log p of the last id after the others, float64 [G]."""
     log_backoffs: Tensor
+    """log of what the n-gram as a context passes on to shorter ones, float64 [G]."""
 
     @property
     def base(self) -> int:
@@ -52,7 +56,7 @@ class Trie:
         return found.masked_fill_(self.keys[found] != sought, ABSENT)
 
     def children(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the n-grams that go on from ``places`` start and end, begin left out."""
+        """Return where the n-grams that continue ``places`` start and end, begin left out."""
         known = places.clamp(min=0)
         start = torch.searchsorted(self.keys, known * self.base)
         end = torch.searchsorted(self.keys, known * self.base + self.num_classes)
@@ -81,10 +85,13 @@ class Trie:
         """Return log p(y | context), float64 [B, S], of ids [B, S] after contexts [B, order]."""
         result = self.log_probs[1 + ids]
         for context in places[:, 1:, None].unbind(1):
-            found = self.child(context, ids)
-            backed_off = result + self.backoffs(context)
-            result = torch.where(found == ABSENT, backed_off, self.log_probs[found.clamp(min=0)])
+            result = self._next_log_probs(result, context, self.child(context, ids))
         return result
+
+    def _next_log_probs(self, shorter: Tensor, contexts: Tensor, found: Tensor) -> Tensor:
+        """Return log p with one id more of context: as listed, or backed off where it is not."""
+        backed_off = shorter + self.backoffs(contexts)
+        return torch.where(found == ABSENT, backed_off, self.log_probs[found.clamp(min=0)])
 
     def score_stream(self, stream: Tensor, order: int) -> Tensor:
         """Return log p of each id of sentences end to end, each after the begin marker; [T].
@@ -96,8 +103,7 @@ class Trie:
             # What rolls around stands before a begin marker, which follows nothing.
             context = places.roll(1)
             places = self.child(context, stream)
-            backed_off = result + self.backoffs(context)
-            result = torch.where(places == ABSENT, backed_off, self.log_probs[places.clamp(min=0)])
+            result = self._next_log_probs(result, context, places)
         return result
 
     def distribution(self, places: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def flatten_state(state: Mapping[Any, Any]) -> tuple[dict[str, Tensor], dict[str
 
 
 def unflatten_state(tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> dict[Any, Any]:
-    """Return the state that ``flatten_state`` took apart; tensors that it does not name are left out.
+    """Return the state that ``flatten_state`` took apart, without tensors it does not name.
 
     >>> import torch
     >>> unflatten_state({"a": torch.tensor(1.5)}, {"rate": {"$tuple": [{"$tensor": "a"}, 2]}})

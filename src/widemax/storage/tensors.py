@@ -93,7 +93,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def _check_storable(name: str, tensor: Tensor) -> None:
-    if not isinstance(name, str) or name == _METADATA or not _is_unicode(name):
+    # A lone surrogate is text of Python, but not of any file.
+    storable = isinstance(name, str) and name.encode(errors="replace").decode() == name
+    if not storable or name == _METADATA:
         raise ValueError(f"names of tensors must be strings other than {_METADATA!r}, got {name!r}")
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -103,14 +105,6 @@ def _check_storable(name: str, tensor: Tensor) -> None:
             f"{name} must be a dense tensor of real or whole numbers, got {tensor.layout}, "
             f"{tensor.dtype} on {tensor.device}"
         )
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _find_ties(tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -134,3 +134,6 @@ def quoted(key: object) -> str:
     if isinstance(key, str) and len(key) > _LONGEST_KEY_SHOWN:
         return repr(key[:_LONGEST_KEY_SHOWN]) + "…"
     return repr(key)
+
+
+show = quoted
