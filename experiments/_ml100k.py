@@ -25,7 +25,7 @@ from widemax.data import (
     read_features,
     read_source,
 )
-from widemax.data.reading.classes import recoded
+from widemax.data.reading import recoded
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.runs.building import build_model, build_steps

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from widemax.data.reading.classes import Coded, classes_of
-from widemax.data.reading.interactions import read_interactions
+from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences
 from widemax.data.sessions import sessions_of
 from widemax.data.splitting.splits import leave_one_out
@@ -103,8 +103,8 @@ def test_a_log_is_the_same_in_any_number_of_threads(tmp_path, monkeypatch, goal,
     monkeypatch.setattr(blocks, "_VALUES_A_THREAD", 1)
     for count in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
-        read = read_interactions(
-            tmp_path / "log", "parquet", core=13, goal_column=goal, min_length=14
+        read = read_source(
+            tmp_path / "log", kind="parquet", core=13, goal_column=goal, min_length=14
         )
         split = leave_one_out(read.sequences)
         sessions, owners = sessions_of(read.sequences, gap=3.0)
@@ -162,7 +162,7 @@ def test_times_that_lie_far_apart_are_kept_whole(tmp_path):
     times = [2**33, 5, 2**33 + 1, 6]
     table = pl.DataFrame({"user": [1, 1, 2, 2], "item": [3, 4, 3, 4], "time": times})
     table.write_parquet(tmp_path / "log")
-    read = read_interactions(tmp_path / "log", "parquet")
+    read = read_source(tmp_path / "log", kind="parquet")
     assert read.sequences.times.tolist() == [5, 2**33, 6, 2**33 + 1]
 
 

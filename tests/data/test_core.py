@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.reading.core import core_of
-from widemax.data.reading.encoding import Encoder
-from widemax.data.reading.interactions import in_time_order, read_interactions
+from widemax.data.reading.classes import Encoder, core_of
+from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.sessions import sessions_of
+from widemax.kernels.data.grouping import grouped
 from widemax.kernels.data.k_core import k_core, k_core_reference, peeled
 
 PATIENT = settings(max_examples=100, deadline=None)
@@ -53,15 +53,15 @@ def test_a_core_of_nothing_is_an_error(tmp_path):
     path = tmp_path / "log"
     path.write_text("u1 i1\nu1 i2\n")
     with pytest.raises(ValueError, match="core = 2 leaves no interaction of 2"):
-        read_interactions(path, "pairs", core=2)
+        read_source(path, kind="pairs", core=2)
     with pytest.raises(ValueError, match=r"core must be a whole number, got 2\.5"):
-        read_interactions(path, "pairs", core=2.5)
+        read_source(path, kind="pairs", core=2.5)
 
 
 def test_what_is_not_in_the_core_is_no_class(tmp_path):
     path = tmp_path / "log"
     path.write_text("a1 x1\na1 y1\nb1 y1\nb1 x1\nc1 x1\nc1 z1\n")
-    read = read_interactions(path, "pairs", core=2, min_count=0)
+    read = read_source(path, kind="pairs", core=2, min_count=0)
     assert read.vocabulary.keys.to_list() == ["x1", "y1"]
     assert read.sequences.names.to_list() == ["a1", "b1"]
     assert read.vocabulary.counts.tolist() == [2, 2]
@@ -70,9 +70,10 @@ def test_what_is_not_in_the_core_is_no_class(tmp_path):
 @PATIENT
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 3))), st.booleans(), st.booleans())
 def test_order_is_that_of_a_stable_sort(rows, timed, fractional):
-    groups = torch.tensor([group for group, _ in rows], dtype=torch.long)
+    groups = np.array([group for group, _ in rows], np.int32)
     times = np.array([time for _, time in rows], float if fractional else np.int64)
-    order, offsets, unsorted = in_time_order(groups, 5, times if timed else None)
+    marks = np.arange(len(rows), dtype=np.int32)
+    order, _, offsets, unsorted = grouped(groups, 5, marks, times if timed else None)
     key = (lambda row: rows[row]) if timed else (lambda row: rows[row][0])
     assert order.tolist() == sorted(range(len(rows)), key=key)
     assert offsets.tolist() == [sum(group < code for group, _ in rows) for code in range(6)]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
 from widemax.data.reading import text as text_module
-from widemax.data.reading.inputs import decoded
-from widemax.data.reading.interactions import read_interactions
-from widemax.data.reading.source import KINDS, read_source, recognise
+from widemax.data.reading.files import decoded
+from widemax.data.reading.source import read_source
+from widemax.data.reading.tables import KINDS, recognise
 from widemax.data.reading.text import encode_text, read_corpus
 
 EPOCH = 1_700_000_000
@@ -207,11 +207,11 @@ def test_wrong_kinds(tmp_path):
     path = tmp_path / "file"
     path.write_text("one two three\n")
     with pytest.raises(ValueError, match=r'line 1: a user and an item wanted, got 3 .*kind="text"'):
-        read_interactions(path, "pairs")
+        read_source(path, kind="pairs")
     with pytest.raises(ValueError, match="line 1: an atomic file types its columns"):
-        read_interactions(path, "atomic")
+        read_source(path, kind="atomic")
     with pytest.raises(ValueError, match="cannot be read as a table"):
-        read_interactions(path, "parquet")
+        read_source(path, kind="parquet")
 
 
 def check_well_formed(path, kind=None):

@@ -65,7 +65,7 @@ def test_fault_21_unsorted_times_are_sorted_and_it_says_so(tmp_path, kind, caplo
     path = tmp_path / "log"
     columns = {"user": [1, 1, 2], "item": ["b", "a", "c"], "time": [EPOCH + 5, EPOCH, EPOCH]}
     write_table(path, kind, columns)
-    with caplog.at_level(logging.WARNING, "widemax.data.reading.interactions"):
+    with caplog.at_level(logging.WARNING, "widemax.data.reading.source"):
         source = read_source(path)
     assert source.vocabulary.decode(source.sequences.sequence(0)) == ["a", "b"]
     assert source.sequences.times.tolist() == [EPOCH, EPOCH + 5, EPOCH]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.reading.interactions import read_interactions
 from widemax.data.reading.logs import Columns
-from widemax.data.reading.source import read_source, recognise
+from widemax.data.reading.source import read_source
+from widemax.data.reading.tables import recognise
 
 ROWS = [(7, "rum", 30), (8, "tea", 20), (7, "gin", 10), (7, "rum", 40), (8, "rum", 20)]
 SEQUENCES = {7: ["gin", "rum", "rum"], 8: ["tea", "rum"]}
@@ -57,7 +57,7 @@ def test_every_format_gives_the_same(tmp_path, kind, separator):
 def test_sorted_as_a_plain_sort_would(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("log") / "log"
     write_rows(path, "csv", rows)
-    read = read_interactions(path, "csv")
+    read = read_source(path, kind="csv")
     expected: dict[int, list[str]] = {user: [] for user, _, _ in rows}
     for user, item, _ in sorted(rows, key=lambda row: row[2]):
         expected[user].append(item)
@@ -113,7 +113,7 @@ def test_a_folder_is_one_log(tmp_path):
 def test_rare_items_go_then_short_sequences(tmp_path):
     path = tmp_path / "log"
     write_rows(path, "csv", [*ROWS, (9, "gin", 1)])
-    read = read_interactions(path, "csv", min_count=2, min_length=2)
+    read = read_source(path, kind="csv", min_count=2, min_length=2)
     assert as_dict(read.sequences, read.vocabulary) == {7: ["gin", "rum", "rum"]}
     assert read.vocabulary.total == 3
 
@@ -148,7 +148,7 @@ def test_ids_are_numbers_if_all_are_written_like_numbers(tmp_path, ids, keys):
 def test_times_in_any_notation(tmp_path, times, caplog):
     path = tmp_path / "log.csv"
     path.write_text("user,item,time\n" + "".join(f"u,i{time},{time}\n" for time in times))
-    with caplog.at_level(logging.WARNING, "widemax.data.reading.interactions"):
+    with caplog.at_level(logging.WARNING, "widemax.data.reading.source"):
         source = read_source(path)
     assert source.vocabulary.decode(source.sequences.values) == [f"i{time}" for time in times[::-1]]
     assert "the rows of 1 of 1 users were not in time order; sorted by 'time'" in caplog.text

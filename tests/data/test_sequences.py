@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.reading.classes import to_classes
-from widemax.data.reading.encoding import Encoder
+from widemax.data.reading.classes import Coded, Encoder, Limits, classes_of
 from widemax.data.sequences import Sequences, Windows
 
 PATIENT = settings(max_examples=100, deadline=None)
@@ -165,13 +164,13 @@ def test_what_is_left_is_what_is_counted(lists, min_count, min_length, unknown):
     kept = [part for part in kept if len(part) >= min_length]
     encoder = Encoder(pl.String())
     codes = encoder.encode(pl.Series(keys, dtype=pl.String))
-    lengths = torch.tensor([len(part) for part in lists], dtype=torch.long)
-    limits = {"min_count": min_count, "min_length": min_length, "unknown": unknown}
+    coded = Coded(codes, np.cumsum([0, *(len(part) for part in lists)]))
+    limits = Limits(min_count=min_count, min_length=min_length, unknown=unknown)
     if not kept:
         with pytest.raises(ValueError, match=r"leaves no|no keys"):
-            to_classes(codes, encoder.keys, lengths, **limits)
+            classes_of(coded, encoder.keys, limits)
         return
-    sequences, vocabulary = to_classes(codes, encoder.keys, lengths, **limits)
+    sequences, vocabulary, _ = classes_of(coded, encoder.keys, limits)
     assert [vocabulary.decode(part) for part in as_lists(sequences)] == kept
     counted = np.bincount(sequences.values.numpy(), minlength=len(vocabulary))
     assert vocabulary.counts.tolist() == counted.tolist()

@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 
-from widemax.data.reading.source import KINDS, read_source, recognise
+from widemax.data.reading.source import read_source
+from widemax.data.reading.tables import KINDS, recognise
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
-from widemax.data.reading import tokens as tokens_module
 from widemax.data.python_reference import python_reference
 from widemax.data.reading import text as text_module
+from widemax.data.reading import tokens as tokens_module
 from widemax.data.reading.text import encode_corpus, encode_text, read_corpus
 from widemax.vocabulary import Vocabulary
 

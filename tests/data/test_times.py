@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from widemax.data.reading.columns import as_flags
-from widemax.data.reading.interactions import read_interactions
 from widemax.data.reading.source import encoded_again, read_source
 from widemax.vocabulary import Vocabulary
 
@@ -97,7 +96,7 @@ WHOLE = [
 def test_times_and_goals_follow_every_filter(tmp_path, options, kept):
     path = tmp_path / "log.csv"
     path.write_text(LOG)
-    read = read_interactions(path, "csv", goal_column="booked", **options)
+    read = read_source(path, kind="csv", goal_column="booked", **options)
     found = as_rows(read.sequences, read.vocabulary, read.goals)
     assert found == [WHOLE[place] for place in kept]
     assert read.vocabulary.total == len(found)

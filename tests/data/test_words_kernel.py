@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.reading.encoding import LineError, WordEncoder
+from widemax.data.reading.tokens import LineError, WhiteSpace
 from widemax.kernels.data.words import (
     KEYS,
     PLACE,
@@ -123,7 +123,7 @@ def test_classes_without_gaps(sequences, least, data):
 def test_the_encoder_grows_with_its_words():
     rng = np.random.default_rng(0)
     words = [f"{number:x}" * 3 for number in rng.integers(0, 10**6, 200_000)]
-    encoder = WordEncoder(longest=100)
+    encoder = WhiteSpace(longest=100)
     codes = []
     for start in range(0, len(words), 50_000):
         block = " ".join(words[start : start + 50_000]).encode()
@@ -135,7 +135,7 @@ def test_the_encoder_grows_with_its_words():
 
 
 def test_an_encoder_without_words_has_no_keys():
-    encoder = WordEncoder(longest=5)
+    encoder = WhiteSpace(longest=5)
     assert encoder.encode(b" \n")[0].tolist() == []
     assert encoder.keys.to_list() == []
     with pytest.raises(LineError, match="more than 5 bytes") as caught:

@@ -8,9 +8,15 @@ from widemax.data.features.table import FeatureTable
 from widemax.data.graph import ItemGraph
 from widemax.data.phrases import join_phrases
 from widemax.data.python_reference import python_reference
-from widemax.data.reading.core import core_of
-from widemax.data.reading.source import Source, encoded_again, read_source
-from widemax.data.reading.text import encode_corpus, encode_text, read_corpus
+from widemax.data.reading import (
+    Source,
+    core_of,
+    encode_corpus,
+    encode_text,
+    encoded_again,
+    read_corpus,
+    read_source,
+)
 from widemax.data.sequences import Sequences, WindowBatch, Windows
 from widemax.data.sessions import sessions_of
 from widemax.data.simulation.shop import SimulatedShop

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from widemax.data.reading.inputs import read_all
+from widemax.data.reading import read_all
 from widemax.validation import MAX_CLASSES, check_whole
 from widemax.vectors import KeyedVectors
 

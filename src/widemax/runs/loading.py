@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, Source
-from widemax.data.reading.source import SourceKind
+from widemax.data.reading import SourceKind
 from widemax.models import Model
 from widemax.runs.building import build_model, least_numbers
 from widemax.runs.config.config import Config

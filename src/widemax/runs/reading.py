@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from widemax.data import Source, encoded_again, join_phrases, read_source
-from widemax.data.reading.source import recognise
+from widemax.data.reading import recognise
 from widemax.runs.config.config import Config
 from widemax.runs.features import with_features
 from widemax.vocabulary import Vocabulary

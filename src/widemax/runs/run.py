@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
-from widemax.data.reading.tokens import split_words
+from widemax.data.reading import split_words
 from widemax.evaluation import (
     RankingReport,
     RecommendationReport,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import polars as pl
 
@@ -19,9 +19,7 @@ from widemax.data.features.cells import (
     is_readable,
 )
 from widemax.data.features.fields import FeatureField, FeatureKind
-
-AtomicType: TypeAlias = Literal["token", "float", "token_seq", "float_seq"]
-"""What the header of an atomic file says of a column."""
+from widemax.data.reading.tables import AtomicType
 
 _ATOMIC_KINDS: dict[str, FeatureKind] = {
     "token": "categorical",

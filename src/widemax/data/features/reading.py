@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast
 
 import polars as pl
 
 from widemax.data.features.cells import as_texts, is_list, is_readable
 from widemax.data.features.fields import FeatureField
-from widemax.data.features.inference import AtomicType
 from widemax.data.features.schema import FeatureSchema
 from widemax.data.features.table import FeatureTable
-from widemax.data.reading.inputs import decoded, files_of, first_lines, head_of
-from widemax.data.reading.source import recognise
-from widemax.data.reading.tables import TableKind, reading, scan_table
+from widemax.data.reading.files import files_of
+from widemax.data.reading.tables import (
+    AtomicType,
+    TableKind,
+    atomic_types,
+    recognise,
+    scan_table,
+    table_errors,
+)
 from widemax.vocabulary.keys import Keys, as_keys, quoted
 
 
@@ -88,19 +93,12 @@ def read_feature_frame(path: str | Path) -> tuple[pl.DataFrame, dict[str, Atomic
         )
     frames, types = [], {}
     for file in files_of(path):
-        with reading(file):
+        with table_errors(file):
             frames.append(scan_table(file, cast("TableKind", kind)).collect())
         if kind == "atomic":
-            types.update(_atomic_types(file))
-    with reading(Path(path)):
+            types.update(atomic_types(file))
+    with table_errors(Path(path)):
         return pl.concat(frames), types
-
-
-def _atomic_types(path: Path) -> dict[str, AtomicType]:
-    header = decoded(first_lines(head_of(path)), path).split("\n", 1)[0].rstrip("\r")
-    named = (each.partition(":")[::2] for each in header.split("\t"))
-    known = get_args(AtomicType)
-    return {name: cast("AtomicType", kind) for name, kind in named if kind in known}
 
 
 def key_column_of(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from widemax.data.features.fields import FeatureField, FeatureKind, FittedField
-from widemax.data.features.inference import AtomicType, infer_fields
+from widemax.data.features.inference import infer_fields
+from widemax.data.reading.tables import AtomicType
 from widemax.vocabulary.keys import quoted
 
 FORMAT_VERSION = 1

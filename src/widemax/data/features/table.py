@@ -12,8 +12,8 @@ from torch import Tensor
 
 from widemax.data.features.encoding import encode_codes, encode_numbers, encode_tokens, rows_of
 from widemax.data.features.fields import FeatureField, FittedField
-from widemax.data.features.inference import AtomicType
 from widemax.data.features.schema import FeatureSchema, column_of
+from widemax.data.reading.tables import AtomicType
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_ids
 from widemax.vocabulary.keys import Keys, as_keys, quoted

@@ -1,1 +1,32 @@
-"""Raw records: files, tables, logs and text, read and numbered."""
+"""Raw records: files, tables, logs and text, read and numbered.
+
+A log goes through ``files`` → ``tables`` → ``columns`` and ``logs`` → ``classes`` → ``source``, a
+text through ``files`` → ``tokens`` → ``classes`` → ``text`` → ``source``; each knows only those
+before it.
+"""
+
+from widemax.data.reading.classes import core_of, recoded
+from widemax.data.reading.files import read_all
+from widemax.data.reading.logs import Columns
+from widemax.data.reading.source import Source, encoded_again, read_source
+from widemax.data.reading.tables import AtomicType, SourceKind, TableKind, recognise
+from widemax.data.reading.text import encode_corpus, encode_text, read_corpus
+from widemax.data.reading.tokens import split_words
+
+__all__ = [
+    "AtomicType",
+    "Columns",
+    "Source",
+    "SourceKind",
+    "TableKind",
+    "core_of",
+    "encode_corpus",
+    "encode_text",
+    "encoded_again",
+    "read_all",
+    "read_corpus",
+    "read_source",
+    "recoded",
+    "recognise",
+    "split_words",
+]

@@ -1,8 +1,8 @@
-"""From codes to classes: by falling counts, without what is too rare or too short."""
+"""From keys to codes, as they come, to classes: by falling counts, without what is too rare."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -12,9 +12,8 @@ from torch import Tensor
 
 from widemax.data.reading.columns import seconds_of
 from widemax.data.sequences import Sequences, offsets_of
-from widemax.kernels.data import words as kernel
-from widemax.kernels.data.grouping import counted
-from widemax.kernels.data.k_core import Peeled
+from widemax.kernels.data.grouping import MAX_ROWS, counted, number_dense
+from widemax.kernels.data.k_core import Peeled, peeled
 from widemax.kernels.data.slices import kept_classes, kept_lengths
 from widemax.validation import ABSENT, check_whole
 from widemax.vocabulary import Vocabulary
@@ -23,94 +22,121 @@ from widemax.vocabulary.keys import Key
 MAX_LENGTH = 2**40
 """Largest ``min_length`` that can be asked for."""
 
+MAX_CORE = 2**40
+"""Largest core that can be asked for."""
 
-def to_classes(
-    codes: Tensor,
-    keys: pl.Series,
-    lengths: Tensor,
-    *,
-    names: pl.Series | None = None,
-    min_count: int = 1,
-    max_size: int | None = None,
-    unknown: Key | None = None,
-    min_length: int = 1,
-) -> tuple[Sequences, Vocabulary]:
-    """Return the sequences of these codes as classes, and the vocabulary of the classes.
+# A table of all numbers between the ids may have this many places, and this many for each id.
+_SMALL_SPAN = 2**16
+_MOST_PER_KEY = 4
 
-    Formula: rare keys go first (to ``unknown``, or out of their sequence), then sequences of fewer
-    than ``min_length``, once each; what is left is counted anew, so that
-    vocabulary.counts[y] = the number of y in sequences.values.
 
-    Shapes: ``codes`` [T] with ``keys`` [V] in order of appearance; ``lengths`` [N] adds up to T.
+class Encoder:
+    """Gives each key a code, 0 for the first one seen, over as many calls as it takes.
 
-    Cost: a few passes over T.
+    Inside polars, in O(N + V) for N keys of which V differ. Whole numbers that lie close together,
+    all in one call, are counted off in a table instead.
 
-    Reference: none.
-
-    Use when: writing a reader. Avoid when: ``read_source`` reads the format already.
-
-    >>> codes = torch.tensor([0, 1, 1, 2])
-    >>> keys, lengths = pl.Series(["tea", "rum", "gin"]), torch.tensor([3, 1])
-    >>> sequences, vocabulary = to_classes(codes, keys, lengths, min_length=2)
-    >>> vocabulary.keys.to_list(), sequences.values.tolist()
-    (['rum', 'tea'], [1, 0, 0])
+    >>> encoder = Encoder(pl.String())
+    >>> encoder.encode(pl.Series(["tea", "rum", "tea"])).tolist()
+    [0, 1, 0]
+    >>> encoder.encode(pl.Series(["gin", "rum"])).tolist(), encoder.keys.to_list()
+    ([2, 1], ['tea', 'rum', 'gin'])
     """
-    coded = Coded(codes.int().numpy(), offsets_of(lengths).numpy(), names)
-    sequences, vocabulary, _ = classes_of(
-        coded,
-        keys,
-        min_count=min_count,
-        max_size=max_size,
-        unknown=unknown,
-        min_length=min_length,
-    )
-    return sequences, vocabulary
+
+    def __init__(self, dtype: pl.DataType) -> None:
+        self.keys = pl.Series("key", [], dtype=dtype)
+
+    def encode(self, keys: pl.Series) -> NDArray[np.int32]:
+        """Return the codes of ``keys`` [N], int32 [N]; new keys get new codes."""
+        if len(keys) > MAX_ROWS:
+            raise ValueError(f"keys must be at most {MAX_ROWS:,} in one call, got {len(keys):,}")
+        if self.keys.is_empty() and (dense := _dense_span(keys)):
+            chunks = [chunk.to_numpy() for chunk in keys.get_chunks()]
+            codes, seen = number_dense(chunks, *dense)
+            self.keys = pl.Series("key", seen)
+            return codes
+        block = keys.to_frame("key")
+        unseen = block.unique(maintain_order=True).join(
+            self.keys.to_frame(), on="key", how="anti", maintain_order="left"
+        )["key"]
+        # In memory of their own: strings would hold on to the block they stand in.
+        unseen = unseen + "" if unseen.dtype == pl.String else unseen
+        self.keys = self.keys.append(unseen).rechunk()
+        index = self.keys.to_frame().with_row_index("code")
+        found = block.join(index, on="key", how="left", maintain_order="left")["code"]
+        return found.cast(pl.Int32).to_numpy(writable=True)
+
+
+def _dense_span(keys: pl.Series) -> tuple[int, int] | None:
+    """Return the least key and how many numbers lie up to the most; None if far more than keys."""
+    if keys.dtype != pl.Int64 or keys.is_empty():
+        return None
+    low = cast(int, keys.min())
+    span = cast(int, keys.max()) - low + 1
+    return (low, span) if span <= max(_SMALL_SPAN, _MOST_PER_KEY * len(keys)) else None
+
+
+def numbered(ids: pl.Series) -> tuple[NDArray[np.int32], pl.Series]:
+    """Return the codes of a column of ids, and the key of each code."""
+    encoder = Encoder(ids.dtype)
+    return encoder.encode(ids), encoder.keys
+
+
+class Limits(NamedTuple):
+    """Which keys become classes, and which sequences stay."""
+
+    min_count: int = 1
+    """Keys seen less often go to ``unknown``, or out of their sequence."""
+    max_size: int | None = None
+    """So do keys beyond this many of the most frequent."""
+    unknown: Key | None = None
+    """The class of the keys that go."""
+    min_length: int = 1
+    """Sequences left with fewer classes go."""
+
+
+NO_LIMITS = Limits()
 
 
 class Coded(NamedTuple):
-    """Sequences of codes as a reader finds them, before it is known which codes are classes.
-
-    ``times`` are those of ``as_times``, of which ``per_second`` make a second, less ``since``.
-    """
+    """Sequences of codes as a reader finds them, before it is known which codes are classes."""
 
     codes: NDArray[np.int32]
+    """[T], of all sequences end to end."""
     offsets: NDArray[np.int64]
+    """[N + 1], where each sequence starts, and where the last one ends."""
     names: pl.Series | None = None
+    """[N], the users."""
     times: NDArray[Any] | None = None
+    """[T], those of ``as_times`` less ``since``."""
     per_second: float = 1.0
+    """How many of the times make a second."""
     since: int = 0
 
 
 def classes_of(
     coded: Coded,
     keys: pl.Series,
+    limits: Limits = NO_LIMITS,
     *,
     core: Peeled | None = None,
     beside: Tensor | None = None,
-    min_count: int = 1,
-    max_size: int | None = None,
-    unknown: Key | None = None,
-    min_length: int = 1,
 ) -> tuple[Sequences, Vocabulary, Tensor | None]:
-    """Return what ``to_classes`` does, with the times, and with what else stands beside the codes.
+    """Return the sequences of codes as classes, their vocabulary, and what stood beside the codes.
 
-    Formula: see ``to_classes``; codes that are not in the ``core`` go before anything is counted.
-
-    Shapes: ``coded`` holds T codes of ``keys`` [V]; ``core`` is None if all are in it; beside [T] →
-    sequences of T' ≤ T classes, the vocabulary, and [T'] of ``beside``.
-
-    Cost: three passes over T: to count, to decide, to copy; after ``peeled``, the last alone.
-
-    Reference: none.
-
-    Use when: something stands beside each value, such as its time. Avoid when: nothing does.
+    ``keys`` [V] has the key of each code. Codes that are not in the ``core`` go before anything is
+    counted; then the ``limits`` apply, to keys first and then to sequences, once each; what is
+    left is counted anew, so that vocabulary.counts[y] is the number of y in sequences.values.
+    ``beside`` [T] loses what the codes lose. Three passes over T: to count, to decide, to copy.
 
     >>> coded = Coded(np.array([0, 1, 1, 2], np.int32), np.array([0, 3, 4]))
     >>> goals = torch.tensor([True, False, False, True])
     >>> keys = pl.Series(["tea", "rum", "gin"])
-    >>> classes_of(coded, keys, beside=goals, min_length=2)[2].tolist()
-    [True, False, False]
+    >>> sequences, vocabulary, left = classes_of(coded, keys, Limits(min_length=2), beside=goals)
+    >>> vocabulary.keys.to_list(), sequences.values.tolist(), left.tolist()
+    (['rum', 'tea'], [1, 0, 0], [True, False, False])
     """
+    min_count, max_size, unknown, min_length = limits
     check_whole("min_length", min_length, 1, MAX_LENGTH)
     counts = counted(coded.codes, len(keys)) if core is None else core.item_counts
     vocabulary = Vocabulary.from_counts(
@@ -131,7 +157,8 @@ def classes_of(
         again = torch.bincount(values, minlength=len(vocabulary))
         vocabulary, values = _counted_anew(vocabulary, again, values)
     if beside is not None:
-        beside = beside[torch.from_numpy(_is_left(coded, class_of, kept, stays))]
+        left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))
+        beside = beside[torch.from_numpy(left if kept is None else left & kept)]
     names, offsets = coded.names, offsets_of(torch.from_numpy(lengths[stays]))
     if names is not None and not stays.all():
         names = names.filter(pl.Series(stays))
@@ -157,22 +184,13 @@ def _left(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return the classes that are left, and when each was chosen, in seconds."""
     codes, offsets, _, times, per_second, since = coded
-    places = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=places[1:])
+    places = offsets_of(torch.from_numpy(lengths)).numpy()
     # Whole seconds are made float64 on the way; nanoseconds must be divided before.
     whole = times is not None and times.dtype.kind == "i" and per_second != 1.0
     time_type = np.int64 if whole else np.float64
     values, left = kept_classes(codes, offsets, class_of, kept, places, times, time_type, since)
     seconds = None if left is None else torch.from_numpy(seconds_of(left, per_second))
     return torch.from_numpy(values), seconds
-
-
-def _is_left(
-    coded: Coded, class_of: NDArray[np.int32], kept: NDArray[np.bool_] | None,
-    stays: NDArray[np.bool_],
-) -> NDArray[np.bool_]:  # fmt: skip
-    left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))
-    return left if kept is None else left & kept
 
 
 def _counted_anew(
@@ -189,16 +207,8 @@ def _counted_anew(
 def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:
     """Return sequences with other classes, int64 [V], and which values have one, bool [T].
 
-    Formula: value y becomes class_of[y], and is left out if that is −1; rows keep their numbers,
-    and may become empty.
-
-    Shapes: ``sequences`` with T values → sequences of as many rows, and bool [T].
-
-    Cost: a few passes over T.
-
-    Reference: none.
-
-    Use when: the vocabulary has changed. Avoid when: keys are not numbered yet.
+    Value y becomes class_of[y], and is left out if that is −1; rows keep their numbers, and may
+    become empty.
 
     >>> sequences, kept = recoded(Sequences.from_lists([[0, 2], [1]]), torch.tensor([5, -1, 3]))
     >>> sequences.values.tolist(), sequences.lengths.tolist(), kept.tolist()
@@ -206,17 +216,40 @@ def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:
     """
     classes = class_of[sequences.values]
     kept = classes >= 0
-    if bool(kept.all()):
-        left = sequences
-    else:
-        left, classes = sequences.kept(kept), classes[kept]
-    return Sequences.trusted(classes, left.offsets, left.names, left.times), kept
+    if not bool(kept.all()):
+        sequences, classes = sequences.kept(kept), classes[kept]
+    return Sequences.trusted(classes, sequences.offsets, sequences.names, sequences.times), kept
 
 
-def without_gaps(
-    codes: Tensor, lengths: Tensor, class_of: Tensor, min_length: int
-) -> tuple[Tensor, Tensor]:
-    """Return the classes of the codes, and what is left of each length: see ``keep_classes``."""
-    arrays = (codes.int().numpy(), lengths.numpy(), class_of.numpy())
-    values, kept = kernel.keep_classes(*arrays, min_length)
-    return torch.from_numpy(values), torch.from_numpy(kept)
+def core_of(sequences: Sequences, core: int) -> Tensor:
+    """Return which values belong to the core of a log, bool [T]; ``sequences.kept`` keeps them.
+
+    Sequences (users) and classes (items) with fewer than ``core`` values are removed, and again
+    those that have too few since then, until each has at least ``core`` or none at all (Seidman,
+    "Network Structure and Minimum Degree", 1983). What is left does not depend on the order of
+    removal. A repeated interaction counts every time. Sequences that are removed are empty
+    afterwards: rows keep their numbers. O(T), however long the chain of removals.
+
+    Published results are mostly on the 5-core or 10-core, which is easier than the log it comes
+    from: a recommender must serve the users and items that go, too.
+
+    >>> sequences = Sequences.from_lists([[0, 1], [1, 0], [0, 2]])
+    >>> core_of(sequences, 2).tolist()
+    [True, True, True, True, False, False]
+    """
+    core = check_whole("core", core, 0, MAX_CORE)
+    if not len(sequences.values):
+        return torch.zeros(0, dtype=torch.bool)
+    num_items = int(sequences.values.max()) + 1
+    arrays = sequences.values.numpy(), sequences.offsets.numpy()
+    return torch.from_numpy(left_in_core(*arrays, num_items, core).kept)
+
+
+def left_in_core(
+    items: NDArray[Any], offsets: NDArray[np.int64], num_items: int, core: int
+) -> Peeled:
+    """Return what ``peeled`` does; that nothing is left is an error."""
+    left = peeled(items, offsets, num_items, core)
+    if not left.kept.any():
+        raise ValueError(f"core = {core:,} leaves no interaction of {len(items):,}")
+    return left

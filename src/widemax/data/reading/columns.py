@@ -1,9 +1,9 @@
-"""Columns of raw records: ids and times as they come, checked and made comparable."""
+"""Columns of raw records: ids, times and flags as they come, checked and made comparable."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,9 @@ from widemax.vocabulary.keys import first_row, quoted
 Fault: TypeAlias = Callable[[int, str], ValueError]
 """Makes the error about one row of a column: it knows the file and the column's name."""
 
+ISO_DATE = r"^\d{4}-\d{2}-\d{2}"
+"""How a date of ISO 8601 begins."""
+
 # Since 1970, between 1973 and 2286: the ranges of the four units do not touch.
 _UNITS = {"seconds": 1e8, "milliseconds": 1e11, "microseconds": 1e14, "nanoseconds": 1e17}
 _RANGE = 100.0
@@ -22,21 +25,13 @@ _PER_SECOND = {
     **{"ms": 1e3, "us": 1e6, "ns": 1e9},  # as polars names them
 }
 _SECONDS_A_DAY = 86_400
-_ISO_DATE = r"^\d{4}-\d{2}-\d{2}"
+_MOST_LISTED = 20
 
 
 def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     """Return a column of ids as strings or int64.
 
-    Formula: ``from_text``, ids are whole numbers if every one is written as int64 would be.
-
-    Shapes: [N], as many as there are rows.
-
-    Cost: O(N).
-
-    Reference: none.
-
-    Use when: an id comes from a file. Avoid when: it is a key of a vocabulary (``as_keys``).
+    ``from_text``, ids are whole numbers if every one is written as int64 would be.
 
     >>> def fault(row, message):
     ...     return ValueError(f"row {row}: {message}")
@@ -48,11 +43,7 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     """
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
-    if column.null_count() or (column.dtype == pl.String and (column == "").any()):
-        missing = column.is_null()
-        if column.dtype == pl.String:
-            missing |= (column == "").fill_null(False)
-        raise fault(first_row(missing), "the id is missing")
+    _check_present(column, fault, "the id is missing")
     if column.dtype == pl.String:
         return _numbers_if_all_are(column, fault) if from_text else column
     if not column.dtype.is_integer():
@@ -64,20 +55,12 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
 def as_times(column: pl.Series, fault: Fault) -> tuple[pl.Series, float]:
     """Return a column of times as numbers in the order of the times, and how many make a second.
 
-    Formula: seconds since 1970 = numbers / per_second (``seconds_of``). Dates are exact. Numbers
-    count seconds, but milliseconds, microseconds or nanoseconds if there are any between 1973 and
-    2286 in that unit (from 1e11, 1e14 and 1e17, up to a hundred times that); two such units in one
-    column (seconds, then milliseconds) are an error. Text is read as numbers if all are numbers,
-    else as ISO 8601, in UTC where it names no zone.
-
-    Shapes: [N] int64 or float64, as many as there are rows.
-
-    Cost: O(N).
-
-    Reference: ISO 8601. Days before months before years, or the other way round, are not guessed.
-
-    Use when: rows are sorted by time: float64 seconds would not tell nanoseconds apart. Avoid when:
-    the numbers count something else, such as milliseconds since a device was started.
+    The numbers are int64 or float64; divided by the second value (``seconds_of``) they are seconds
+    since 1970. Dates are exact. Numbers count seconds, but milliseconds, microseconds or
+    nanoseconds if there are any between 1973 and 2286 in that unit (from 1e11, 1e14 and 1e17, up
+    to a hundred times that); two such units in one column (seconds, then milliseconds) are an
+    error. Text is read as numbers if all are numbers, else as ISO 8601, in UTC where it names no
+    zone; other orders of day, month and year are not guessed.
 
     >>> as_times(pl.Series(["1970-01-02", "1970-01-01T00:00:00.5Z"]), ValueError)
     Traceback (most recent call last):
@@ -111,16 +94,7 @@ def as_times(column: pl.Series, fault: Fault) -> tuple[pl.Series, float]:
 def seconds_of(numbers: NDArray[np.generic], per_second: float) -> NDArray[np.float64]:
     """Return the times of ``as_times`` as seconds.
 
-    Formula: numbers / per_second, the whole seconds apart from the rest: nanoseconds of today are
-    too large for float64 to hold before they are divided.
-
-    Shapes: [N] → float64 [N].
-
-    Cost: O(N).
-
-    Reference: none.
-
-    Use when: rows are sorted. Avoid when: the order of times within a microsecond matters.
+    Whole seconds are divided off first: nanoseconds of today are too large for float64 to hold.
 
     >>> seconds_of(np.array([1_700_000_000_250_000_000]), 1e9).tolist()
     [1700000000.25]
@@ -133,49 +107,15 @@ def seconds_of(numbers: NDArray[np.generic], per_second: float) -> NDArray[np.fl
     return np.asarray(whole + rest / per_second, np.float64)
 
 
-def as_array(numbers: pl.Series) -> NDArray[Any]:
-    """Return a column of numbers as one array; a column in one chunk is not copied.
-
-    Formula: none.
-
-    Shapes: [N] → [N].
-
-    Cost: one copy of what lies in several chunks.
-
-    Reference: none.
-
-    Use when: the column was read from a large file. Avoid when: it has nulls.
-
-    >>> as_array(pl.Series([3, 4]).append(pl.Series([5]))).tolist()
-    [3, 4, 5]
-    """
-    chunks = [chunk.to_numpy() for chunk in numbers.get_chunks()]
-    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-
-
 def as_flags(column: pl.Series, fault: Fault) -> pl.Series:
     """Return a column of yes and no as booleans.
 
-    Formula: true where it is true or a number other than 0; in text, "true" and "false" in any
-    case, or a number.
-
-    Shapes: [N], as many as there are rows.
-
-    Cost: O(N).
-
-    Reference: none.
-
-    Use when: a column says which rows count for more, such as bookings among clicks. Avoid when:
-    it is empty where the answer is no: a missing value is an error.
+    True is true or a number other than 0; in text, "true" and "false" in any case, or a number.
 
     >>> as_flags(pl.Series(["0", "12.5", "True"]), ValueError).to_list()
     [False, True, True]
     """
-    missing = column.is_null()
-    if column.dtype == pl.String:
-        missing |= (column == "").fill_null(False)
-    if missing.any():
-        raise fault(first_row(missing), "the goal is missing")
+    _check_present(column, fault, "the goal is missing")
     if column.dtype == pl.Boolean:
         return column
     numbers = column
@@ -192,6 +132,24 @@ def as_flags(column: pl.Series, fault: Fault) -> pl.Series:
     return numbers != 0
 
 
+def parsed_dates(texts: pl.Series) -> pl.Series:
+    """Return texts of ISO 8601 as moments in UTC, to the microsecond; null where one is none."""
+    return texts.str.to_datetime(strict=False, time_zone="UTC", time_unit="us")
+
+
+def listed(names: list[str]) -> str:
+    """Return the names of columns as a message lists them: quoted, and not too many."""
+    more = ", …" if len(names) > _MOST_LISTED else ""
+    return ", ".join(map(quoted, names[:_MOST_LISTED])) + more
+
+
+def _check_present(column: pl.Series, fault: Fault, message: str) -> None:
+    is_text = column.dtype == pl.String
+    if column.null_count() or (is_text and (column == "").any()):
+        missing = column.is_null() | (column == "") if is_text else column.is_null()
+        raise fault(first_row(missing), message)
+
+
 def _numbers_if_all_are(column: pl.Series, fault: Fault) -> pl.Series:
     whole = column.cast(pl.Int64, strict=False)
     if not whole.null_count():
@@ -203,7 +161,8 @@ def _numbers_if_all_are(column: pl.Series, fault: Fault) -> pl.Series:
         row = first_row(fractional)
         raise fault(row, f"an id must be a whole number or a string, got {column[row]}")
     row = first_row(whole.is_null())
-    raise fault(row, f"an id must lie within int64, got {_digits(column[row])}")
+    digits = quoted(column[row]).replace("'", "")
+    raise fault(row, f"an id must lie within int64, got {digits}")
 
 
 def _as_int64(column: pl.Series, fault: Fault, name: str) -> pl.Series:
@@ -214,17 +173,14 @@ def _as_int64(column: pl.Series, fault: Fault, name: str) -> pl.Series:
     return whole
 
 
-def _digits(text: str) -> str:
-    """Return digits as they stand in a message: without quotes, of bounded length."""
-    return quoted(text).replace("'", "")
-
-
 def _parsed_times(column: pl.Series, fault: Fault) -> pl.Series:
     for dtype in (pl.Int64, pl.Float64):
-        numbers = column.cast(dtype, strict=False)
-        if not numbers.null_count():
-            return numbers
-    parsed = numbers if numbers[0] is not None else _parsed_dates(column)
+        parsed = column.cast(dtype, strict=False)
+        if not parsed.null_count():
+            return parsed
+    if parsed[0] is None:
+        dates = column.set(~column.str.contains(ISO_DATE), None)
+        parsed = dates if dates[0] is None else parsed_dates(dates)
     if parsed[0] is None:
         raise fault(0, f"a time must be a number, a date or ISO 8601 text, got {quoted(column[0])}")
     if parsed.null_count():
@@ -233,17 +189,10 @@ def _parsed_times(column: pl.Series, fault: Fault) -> pl.Series:
     return parsed
 
 
-def _parsed_dates(column: pl.Series) -> pl.Series:
-    dates = column.set(~column.str.contains(_ISO_DATE), None)
-    if dates[0] is None:
-        return dates
-    return dates.str.to_datetime(strict=False, time_zone="UTC", time_unit="us")
-
-
 def _per_second(times: pl.Series, fault: Fault) -> float:
     """Return how many of the numbers make a second; two units in one column are an error."""
     low, high = cast(float, times.min()), cast(float, times.max())
-    units = _units_between(low, high)
+    units = [unit for unit, least in _UNITS.items() if low < least * _RANGE and high >= least]
     if len(units) == 1 and low >= _UNITS[units[0]]:
         return _PER_SECOND[units[0]]
     found: dict[str, int] = {}
@@ -255,8 +204,3 @@ def _per_second(times: pl.Series, fault: Fault) -> float:
         (unit, _), (other, row) = sorted(found.items(), key=lambda pair: pair[1])[:2]
         raise fault(row, f"the time {times[row]} looks like {other} where others look like {unit}")
     return _PER_SECOND[next(iter(found), "seconds")]
-
-
-def _units_between(low: float, high: float) -> list[str]:
-    """Return the units in which some number from low to high lies between 1973 and 2286."""
-    return [unit for unit, least in _UNITS.items() if low < least * _RANGE and high >= least]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import polars as pl
 
-from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times
-from widemax.data.reading.tables import ITEM, TIME, USER, TableKind, reading, scan_table
+from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times, listed
+from widemax.data.reading.tables import ITEM, TIME, USER, TableKind, scan_table, table_errors
 from widemax.vocabulary.keys import quoted
 
 GOAL = "goal"
-
-_MOST_LISTED = 20
 
 # Without case and punctuation, the likelier ones first. A goal is never guessed.
 _GUESSES = {
@@ -28,56 +26,46 @@ _GUESSES = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns of a log: who, what, when, and whether it was the goal.
-
-    Formula: without a time ("") the order of the rows is the order in time.
-
-    Shapes: none.
-
-    Cost: none.
-
-    Reference: none.
-
-    Use when: asking which columns a reader guessed. Avoid when: naming them for a reader, which
-    takes them as arguments.
+    """The names of the columns of a log.
 
     >>> Columns("user_id", "item_id")
     Columns(user='user_id', item='item_id', time='', goal='')
     """
 
     user: str
+    """Who chose."""
     item: str
+    """What was chosen."""
     time: str = ""
+    """When; without it the order of the rows is the order in time."""
     goal: str = ""
+    """Whether it was the goal, such as a booking among clicks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """The columns of all files of a log, end to end, and where each file starts.
+    """The columns of all files of a log, end to end.
 
-    Formula: row r is row r − starts[f] of the last file f with starts[f] ≤ r.
-
-    Shapes: the ``parts`` have T rows together; they are as many as ``files`` and ``starts``.
-
-    Cost: each method reads one column of Parquet anew, so that they need not stand in memory at
-    once; of other formats the columns are held as they were read.
-
-    Reference: none.
-
-    Use when: writing a reader of interactions. Avoid when: ``read_interactions`` is enough.
+    Each method reads one column of Parquet anew, so that they need not stand in memory at once; of
+    other formats the columns are held as they were read.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
     >>> _ = path.write_text("user,item\\n7,tea\\n7,rum\\n")
-    >>> read_log([path], "csv", Columns("", "")).users().to_list()
+    >>> scan_log([path], "csv", Columns("", "")).users().to_list()
     [7, 7]
     """
 
     parts: list[pl.LazyFrame]
+    """The columns of each file."""
     columns: Columns
+    """What they are called."""
     from_text: bool
+    """Whether they are strings, whatever they stand for."""
     files: list[Path]
+    """As many as parts."""
     starts: list[int]
+    """The row of the whole log at which each file starts."""
 
     def users(self) -> pl.Series:
         """Return who chose, strings or int64."""
@@ -103,7 +91,7 @@ class Log:
     def _column(self, name: str) -> pl.Series:
         columns = []
         for path, part in zip(self.files, self.parts, strict=True):
-            with reading(path):
+            with table_errors(path):
                 columns.append(part.select(name).collect()[name])
         return pl.concat(columns)
 
@@ -118,59 +106,51 @@ class Log:
         return fault
 
 
-def read_log(files: list[Path], kind: TableKind, wanted: Columns) -> Log:
+def scan_log(files: list[Path], kind: TableKind, wanted: Columns) -> Log:
     """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
-    Formula: none.
-
-    Shapes: see ``Log``.
-
-    Cost: of Parquet no column is read yet, of the other formats everything.
-
-    Reference: none.
-
-    Use when: writing a reader of interactions. Avoid when: ``read_interactions`` is enough.
+    Of Parquet no column is read yet, of the other formats everything.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
     >>> _ = path.write_text("user_id,rating,movieId\\n7,5,31\\n")
-    >>> read_log([path], "csv", Columns("", "")).columns.item
+    >>> scan_log([path], "csv", Columns("", "")).columns.item
     'movieId'
     """
     parts: list[pl.LazyFrame] = []
     columns, starts = wanted, [0]
     for path in files:
-        part, columns, height = _read_part(path, kind, columns)
-        schema = part.collect_schema()
-        if parts and schema != (first := parts[0].collect_schema()):
-            raise ValueError(
-                f"{path}: the columns are {_listed_types(schema)}, "
-                f"but {_listed_types(first)} in {files[0]}"
+        part, columns, height = _scan_part(path, kind, columns)
+        if parts and part.collect_schema() != parts[0].collect_schema():
+            schemas = (part.collect_schema(), parts[0].collect_schema())
+            types, first_types = (
+                ", ".join(f"{quoted(name)} {dtype}" for name, dtype in schema.items())
+                for schema in schemas
             )
+            raise ValueError(f"{path}: the columns are {types}, but {first_types} in {files[0]}")
         parts.append(part)
         starts.append(starts[-1] + height)
     return Log(parts, columns, kind != "parquet", files, starts[:-1])
 
 
-def _read_part(path: Path, kind: TableKind, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
+def _scan_part(path: Path, kind: TableKind, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
     """Return the wanted columns of a file, their names where they were guessed, and its height."""
-    lazy = scan_table(path, kind)
-    with reading(path):
-        there = lazy.collect_schema().names()
+    table = scan_table(path, kind)
+    with table_errors(path):
+        there = table.collect_schema().names()
     columns = Columns(*(_named(role, wanted, there, path) for role in _GUESSES))
-    names = [getattr(columns, field.name) for field in fields(columns)]
-    names = [name for name in names if name]
+    names = [name for name in astuple(columns) if name]
     if len(set(names)) < len(names):
         raise ValueError(
             f"{path}: user, item, time and goal must be different columns, got {names}"
         )
-    part = lazy.select(names)
-    with reading(path):
+    part = table.select(names)
+    with table_errors(path):
         if kind != "parquet":
             part = part.collect().lazy()  # without the other columns, which were read too
         height = part.select(pl.len()).collect().item()
     if not height:
-        raise ValueError(f"{path} is empty: it has the columns {_listed(there)}, but no row")
+        raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
     return part, columns, height
 
 
@@ -179,29 +159,15 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
     given: str = getattr(wanted, role)
     if given:
         if given not in there:
-            raise ValueError(f"{path} has no column {given!r}: there are {_listed(there)}")
+            raise ValueError(f"{path} has no column {given!r}: there are {listed(there)}")
         return given
-    by_plain_name = {_plain(name): name for name in reversed(there)}
+    plain_names = {"".join(filter(str.isalnum, name.casefold())): name for name in reversed(there)}
     for guess in _GUESSES[role].split():
-        if guess in by_plain_name:
-            return by_plain_name[guess]
+        if guess in plain_names:
+            return plain_names[guess]
     if role in (TIME, GOAL):
         return ""
     raise ValueError(
-        f"{path} has no column that looks like the {role}: there are {_listed(there)}; "
+        f"{path} has no column that looks like the {role}: there are {listed(there)}; "
         f'name one with {role}_column, or read it with kind="text"'
     )
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(quoted, names[:_MOST_LISTED])) + (
-        ", …" if len(names) > _MOST_LISTED else ""
-    )
-
-
-def _listed_types(schema: pl.Schema) -> str:
-    return ", ".join(f"{quoted(name)} {dtype}" for name, dtype in schema.items())

@@ -1,46 +1,49 @@
-"""One door for all raw records: what a file holds is told by its content, not by its name."""
+"""One door for all raw records: file → table → columns → codes → classes → ``Source``."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
+import polars as pl
+import torch
 from torch import Tensor
 
-from widemax.data.features.table import FeatureTable
-from widemax.data.reading.classes import recoded
-from widemax.data.reading.inputs import decoded, files_of, first_lines, head_of
-from widemax.data.reading.interactions import read_interactions
-from widemax.data.reading.logs import Columns
-from widemax.data.reading.tables import PARQUET_MAGIC, TableKind, are_lists, is_atomic, is_regular
+from widemax.data.reading.classes import (
+    MAX_CORE,
+    Coded,
+    Limits,
+    classes_of,
+    left_in_core,
+    numbered,
+    recoded,
+)
+from widemax.data.reading.files import files_of
+from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.tables import KINDS, SourceKind, TableKind, recognise
 from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences
+from widemax.kernels.data.blocks import at_once
+from widemax.kernels.data.grouping import grouped
+from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Key, quoted
 
-SourceKind: TypeAlias = Literal["text"] | TableKind
+if TYPE_CHECKING:  # features are read after the source, with its readers
+    from widemax.data.features.table import FeatureTable
 
-KINDS: tuple[str, ...] = ("text", *get_args(TableKind))
-"""The formats that are recognised."""
+# Times that lie no further apart than this are kept as 32 bits from the first on.
+_NEAR = 2**31
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """What was read: sequences of classes, and the keys of the classes.
-
-    Formula: vocabulary.counts[y] = the number of y in sequences.values.
-
-    Shapes: see ``Sequences`` and ``Vocabulary``; ``sequences.names`` holds the users of a log.
-    ``columns`` names the columns that were read, None for text. ``goals`` is bool [T], beside
-    ``sequences.values``, if a goal column was named. ``item_features`` has a row for each class,
-    ``user_features`` one for each sequence, where there are any.
-
-    Cost: it only holds what was read.
-
-    Reference: none.
-
-    Use when: reading what ``read_source`` returns. Avoid when: nothing else makes one.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -51,64 +54,19 @@ class Source:
     """
 
     kind: SourceKind
+    """The format it was read from."""
     sequences: Sequences
+    """A user's items in time order, with the users as ``names``, or the words of a line."""
     vocabulary: Vocabulary
+    """The keys of the classes; counts[y] is the number of y in ``sequences.values``."""
     columns: Columns | None = None
+    """The columns of a log that were read; None for text."""
     goals: Tensor | None = None
+    """Bool [T], beside ``sequences.values``, if a goal column was named."""
     item_features: FeatureTable | None = None
+    """A row for each class, if there are any."""
     user_features: FeatureTable | None = None
-
-
-def recognise(path: str | Path) -> SourceKind:
-    """Return what a file holds, told by the first 64 KB of its content.
-
-    Formula: the first of these that is true:
-    "parquet": it begins with PAR1;
-    "atomic": every field of the first line, between tabs, is a name with a type, as in
-    ``user_id:token``;
-    "csv": every line has as many fields as the first, at least two, between tabs, commas or
-    semicolons (whichever the first line has most of), and none of those in the first line is
-    followed by a blank, as a comma in a sentence is;
-    "lists": every word is a whole number, there are several lines, no two of them begin with the
-    same one, and not all have two words: a user and his items;
-    "pairs": every line has two words, and every word holds a digit;
-    "text": anything else that is UTF-8 without NUL bytes.
-
-    Shapes: none.
-
-    Cost: one read of 64 KB; of a folder or a pattern, the first file is looked at.
-
-    Reference: none.
-
-    Use when: the format should not have to be said. Avoid when: the rules above decide wrongly
-    (two words a line, as in "u7 i31", are a log, and "good morning" are text): then give ``kind``
-    to ``read_source``.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "file"
-    >>> for text in ("good morning", "u7 i31", "user,item\\n7,31", "well, then"):
-    ...     _ = path.write_text(text)
-    ...     print(recognise(path))
-    text
-    pairs
-    csv
-    text
-    """
-    first = files_of(path)[0]
-    head = head_of(first)
-    if head.startswith(PARQUET_MAGIC):
-        return "parquet"
-    text = decoded(first_lines(head), first)
-    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise ValueError(f"{first} is empty")
-    if is_atomic(lines[0]):
-        return "atomic"
-    if is_regular(lines):
-        return "csv"
-    if are_lists(lines):
-        return "lists"
-    return "pairs" if all(map(_is_pair, lines)) else "text"
+    """A row for each sequence, if there are any."""
 
 
 def read_source(
@@ -130,35 +88,36 @@ def read_source(
 ) -> Source:
     """Read text or a log of interactions, whichever it is, as sequences of classes.
 
-    Formula: of a log, what is not in the ``core`` goes first (``core_of``). Then keys seen fewer
-    than ``min_count`` times, or beyond the ``max_size`` most frequent, go to ``unknown`` or,
-    without it, out of their sequence; then sequences of fewer than ``min_length`` go; what is left
-    is counted.
+    ``path`` is a file, a folder of files of one kind, or a pattern; ``kind`` overrides what
+    ``recognise`` finds. Of a log, what is not in the ``core`` goes first (``core_of``). Then keys
+    seen fewer than ``min_count`` times, or beyond the ``max_size`` most frequent, go to ``unknown``
+    or, without it, out of their sequence; then sequences of fewer than ``min_length`` go; what is
+    left is counted. ``tokens``, ``end`` and ``cache`` are for text only, see ``read_corpus``.
 
-    Shapes: see ``Source``.
+    The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
+    line is a user and their items. A column that is not named is guessed from the usual names
+    (user_id, itemId, timestamp, …), but for the goal (booked, bought), which must be named. Rows
+    are sorted by user, in order of appearance, then by time; rows of equal time, and logs without
+    times, keep the order of the file. Repeated interactions stay. Users whose rows were not in time
+    order are counted in a warning of the logger ``widemax.data.reading.source``.
 
-    Cost: that of ``read_corpus`` or ``read_interactions``.
-
-    Reference: none.
-
-    Use when: a file, a folder of files of one kind or a pattern is all there is to say; ``kind``
-    overrides what ``recognise`` finds. The columns and ``core`` are for logs only; columns that are
-    not given are guessed from the usual names, but for the goal. ``tokens`` and ``end`` are for
-    text only, see ``read_corpus``. ``cache`` keeps what was read of a text beside it; a log is read
-    anew each time. Avoid when: the records are in memory already.
+    Ids are whole numbers or strings in Parquet; elsewhere whole numbers if every one is written
+    like one of 64 bits, strings otherwise. Times are numbers, dates, or ISO 8601 text, and become
+    seconds since 1970: see ``as_times`` for the units. Goals are true, false or numbers. A missing
+    column, a missing or fractional id, a time that is missing or of another unit than the rest is a
+    ValueError that names file, column and row (from 1, without the header).
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "file"
-    >>> _ = path.write_text("who,what\\nann,tea\\nbob,rum\\nann,rum\\n")
+    >>> _ = path.write_text("who,what,time\\nann,tea,1\\nbob,rum,2\\nann,rum,3\\n")
     >>> source = read_source(path, user_column="who", item_column="what")
-    >>> source.vocabulary, source.sequences.names.to_list()
-    (Vocabulary(2 keys, total 3: 'rum' 2, 'tea' 1), ['ann', 'bob'])
+    >>> source.vocabulary, source.sequences.names.to_list(), source.sequences.times.tolist()
+    (Vocabulary(2 keys, total 3: 'rum' 2, 'tea' 1), ['ann', 'bob'], [1.0, 3.0, 2.0])
     """
     if kind is None:
         kind = recognise(path)
     elif kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    named = user_column or item_column or time_column or goal_column
     if kind != "text":
         for name, value in (("tokens", tokens), ("end", end)):
             if value is not None:
@@ -166,27 +125,10 @@ def read_source(
                     f"{name} is for text, got {quoted(value)} for {path}, which is {kind}: "
                     'kind="text" reads it as sentences'
                 )
-        read = read_interactions(
-            path,
-            kind,
-            user_column=user_column,
-            item_column=item_column,
-            time_column=time_column,
-            goal_column=goal_column,
-            core=core,
-            min_count=min_count,
-            max_size=max_size,
-            unknown=unknown,
-            min_length=min_length,
-        )
-        return Source(
-            kind=kind,
-            sequences=read.sequences,
-            vocabulary=read.vocabulary,
-            columns=read.columns,
-            goals=read.goals,
-        )
-    if named:
+        wanted = Columns(user_column, item_column, time_column, goal_column)
+        limits = Limits(min_count, max_size, unknown, min_length)
+        return _read_log(path, kind, wanted, core, limits)
+    if named := user_column or item_column or time_column or goal_column:
         raise ValueError(
             f"{path} holds text, which has no column {named!r}: name its format with kind"
         )
@@ -199,20 +141,69 @@ def read_source(
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
 
 
+def _read_log(
+    path: str | Path, kind: TableKind, wanted: Columns, core: int, limits: Limits
+) -> Source:
+    """Read each user's items in time order.
+
+    The columns are held in memory and sorted by counting, in all of torch's threads: O(T) if users'
+    rows are in time order; ``benchmarks/interactions.py`` measures it.
+    """
+    check_whole("core", core, 0, MAX_CORE)
+    log = scan_log(files_of(path), kind, wanted)
+    (user_codes, users), (item_codes, items) = at_once(
+        lambda: numbered(log.users()), lambda: numbered(log.items())
+    )
+    times, goals = log.times(), log.goals()
+    given, per_second = (None, 1.0) if times is None else times
+    since = None if given is None else _first_of_near(given)
+    chunks = None if given is None else [chunk.to_numpy() for chunk in given.get_chunks()]
+    # Items move with their times; whoever has more to move moves the numbers of the rows.
+    marks = item_codes if goals is None else np.arange(len(item_codes), dtype=np.int32)
+    codes, numbers, offsets, unsorted = grouped(user_codes, len(users), marks, chunks, since)
+    del user_codes, times, given, chunks  # their memory is soon wanted for what comes of them
+    sorted_goals = None
+    if goals is not None:
+        sorted_goals = torch.from_numpy(goals.to_numpy()[codes])
+        codes = item_codes[codes]
+    if unsorted:
+        _LOGGER.warning(
+            "%s: the rows of %s of %s users were not in time order; sorted by %s",
+            path, f"{unsorted:,}", f"{len(offsets) - 1:,}", quoted(log.columns.time),
+        )  # fmt: skip
+    left = None
+    if core > 1:
+        left = left_in_core(codes, offsets, len(items), core)
+        limits = limits._replace(min_count=max(limits.min_count, 1))  # the rest is no class
+    sequences, vocabulary, left_goals = classes_of(
+        Coded(codes, offsets, users, numbers, per_second, since or 0),
+        items,
+        limits,
+        core=left,
+        beside=sorted_goals,
+    )
+    return Source(
+        kind=kind,
+        sequences=sequences,
+        vocabulary=vocabulary,
+        columns=log.columns,
+        goals=left_goals,
+    )
+
+
+def _first_of_near(times: pl.Series) -> int | None:
+    """Return the first of whole times that all lie near to it, else None."""
+    if not times.dtype.is_integer():
+        return None
+    first = cast(int, times.min())
+    return first if cast(int, times.max()) - first < _NEAR else None
+
+
 def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
     """Return a source with the classes of another vocabulary, and no others.
 
-    Formula: a key that has no class there becomes the unknown key, or without one is left out, and
-    with it its time and goal; a sequence of which nothing is left goes too.
-
-    Shapes: see ``Source``.
-
-    Cost: a few passes over the values.
-
-    Reference: none.
-
-    Use when: a model is judged on, or trained further with, data that it was not made for. Avoid
-    when: the vocabulary is to be counted in the data.
+    A key that has no class there becomes the unknown key, or without one is left out, and with it
+    its time and goal; a sequence of which nothing is left goes too.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -227,8 +218,3 @@ def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
         raise ValueError(f"the source has none of the {len(vocabulary):,} keys in it")
     goals = None if source.goals is None else source.goals[kept]
     return replace(source, sequences=sequences.chosen(rows), vocabulary=vocabulary, goals=goals)
-
-
-def _is_pair(line: str) -> bool:
-    words = line.split()
-    return len(words) == 2 and all(any(map(str.isdigit, word)) for word in words)

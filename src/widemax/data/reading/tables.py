@@ -1,4 +1,4 @@
-"""Tables of interactions in the formats they come in: Parquet, CSV, atomic files, plain words."""
+"""What a file holds, and its table: Parquet, CSV, atomic files, lines of words."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast, get_args
 
+import numpy as np
 import polars as pl
-import torch
 
-from widemax.data.reading.inputs import decoded, first_lines, head_of, read_all, with_blanks
-from widemax.data.reading.text import words_by_line
+from widemax.data.reading.files import decoded, files_of, head_of, read_all, with_blanks
 from widemax.vocabulary.keys import quoted
 
 TableKind: TypeAlias = Literal["parquet", "csv", "atomic", "pairs", "lists"]
+SourceKind: TypeAlias = Literal["text"] | TableKind
 
-PARQUET_MAGIC = b"PAR1"
+AtomicType: TypeAlias = Literal["token", "float", "token_seq", "float_seq"]
+"""What the header of an atomic file says of a column; a _seq holds values between blanks."""
+
+KINDS: tuple[str, ...] = ("text", *get_args(TableKind))
+"""The formats that are recognised."""
+
 USER, ITEM, TIME = "user", "item", "time"
 
 _UNREADABLE = (OSError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -29,20 +33,55 @@ _TYPED = re.compile(r"[^\s:]+:(token|float)(_seq)?")
 _EARLIEST_EPOCH = 1e8  # 1973 in seconds; ratings and counts are smaller
 
 
+def recognise(path: str | Path) -> SourceKind:
+    """Return what a file holds, by the first 64 KB of its content: the first of these that is true.
+
+    "parquet": it begins with PAR1;
+    "atomic": every field of the first line, between tabs, is a name with a type, as in
+    ``user_id:token``;
+    "csv": every line has as many fields as the first, at least two, between tabs, commas or
+    semicolons (whichever the first line has most of), and none of those in the first line is
+    followed by a blank, as a comma in a sentence is;
+    "lists": every word is a whole number, there are several lines, no two of them begin with the
+    same one, and not all have two words: a user and their items;
+    "pairs": every line has two words, and every word holds a digit;
+    "text": anything else that is UTF-8 without NUL bytes.
+
+    Of a folder or a pattern, the first file is looked at.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "file"
+    >>> for text in ("good morning", "u7 i31", "user,item\\n7,31", "well, then"):
+    ...     _ = path.write_text(text)
+    ...     print(recognise(path))
+    text
+    pairs
+    csv
+    text
+    """
+    first = files_of(path)[0]
+    head = head_of(first)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    lines = [line.rstrip("\r") for line in decoded(head, first).split("\n") if line.strip()]
+    if not lines:
+        raise ValueError(f"{first} is empty")
+    if _is_atomic(lines[0]):
+        return "atomic"
+    if _is_regular(lines):
+        return "csv"
+    if _are_lists(lines):
+        return "lists"
+    return "pairs" if all(map(_is_pair, lines)) else "text"
+
+
 def scan_table(path: Path, kind: TableKind) -> pl.LazyFrame:
     """Return the table of one file; in all formats but Parquet every column holds strings.
 
-    Formula: none.
-
-    Shapes: without a header the first column is named user, the second item, the last time if it
-    begins with a number of at least 1e8, and any other column_3, column_4, … Pairs, and lists of a
-    user and his items, have a user and an item in each row.
-
-    Cost: Parquet is read by column when it is collected, the others are read here.
-
-    Reference: RFC 4180 (CSV); RecBole's atomic files, whose header types each column.
-
-    Use when: writing a reader of interactions. Avoid when: ``read_interactions`` is enough.
+    Without a header the first column is named user, the second item, the last time if it begins
+    with a number of at least 1e8, and any other column_3, column_4, … Pairs, and lists of a user
+    and their items, have a user and an item in each row. Parquet is read by column when it is
+    collected, everything else here. CSV is that of RFC 4180, atomic files are RecBole's.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -55,14 +94,27 @@ def scan_table(path: Path, kind: TableKind) -> pl.LazyFrame:
         return pl.scan_parquet(path, glob=False, hive_partitioning=False)
     text = read_all(path).rstrip("\r\n")
     if kind in ("pairs", "lists"):
-        words = words_by_line(with_blanks(text.encode()).decode())
+        words = _words_by_line(text)
         return (_pairs(words, path) if kind == "pairs" else _lists(words)).lazy()
-    with reading(path):
+    with table_errors(path):
         return (_atomic(text, path) if kind == "atomic" else _csv(text, path)).lazy()
 
 
+def atomic_types(path: str | Path) -> dict[str, AtomicType]:
+    """Return the name and the type of each column of an atomic file, in their order.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log.item"
+    >>> _ = path.write_text("item_id:token\\tgenres:token_seq\\n31\\tDrama Crime\\n")
+    >>> atomic_types(path)
+    {'item_id': 'token', 'genres': 'token_seq'}
+    """
+    path = Path(path)
+    return _atomic_header(decoded(head_of(path), path), path)
+
+
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def table_errors(path: Path) -> Iterator[None]:
     """Turn what polars and csv raise into a ValueError that names the file."""
     try:
         yield
@@ -71,25 +123,28 @@ def reading(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read as a table: {reason}") from error
 
 
-def separator_of(line: str) -> str:
+def _is_atomic(line: str) -> bool:
+    return all(_TYPED.fullmatch(field) for field in line.split("\t"))
+
+
+def _is_regular(lines: list[str]) -> bool:
+    """Whether lines look like CSV: as many columns in each, and no blank after a separator."""
+    separator = _separator_of(lines[0])
+    if not separator or f"{separator} " in lines[0]:
+        return False
+    try:
+        return len({len(row) for row in csv.reader(lines, delimiter=separator)}) == 1
+    except csv.Error:
+        return False
+
+
+def _separator_of(line: str) -> str:
     """Return which of tab, comma and semicolon a line has most of; "" if it has none."""
     best = max(_SEPARATORS, key=line.count)
     return best if best in line else ""
 
 
-def is_regular(lines: list[str]) -> bool:
-    """Whether lines look like CSV: as many columns in each, and no blank after a separator."""
-    separator = separator_of(lines[0])
-    if not separator or f"{separator} " in lines[0]:
-        return False
-    try:
-        widths = {len(row) for row in islice(csv.reader(lines, delimiter=separator), len(lines))}
-    except csv.Error:
-        return False
-    return len(widths) == 1
-
-
-def are_lists(lines: list[str]) -> bool:
+def _are_lists(lines: list[str]) -> bool:
     """Whether lines look like users with their items: whole numbers, each user in one line."""
     rows = [line.split() for line in lines]
     widths = {len(row) for row in rows}
@@ -102,42 +157,14 @@ def are_lists(lines: list[str]) -> bool:
     )
 
 
-def is_atomic(line: str) -> bool:
-    """Whether a line is the header of an atomic file, such as ``user_id:token<TAB>time:float``."""
-    return all(_TYPED.fullmatch(field) for field in line.split("\t"))
-
-
-def atomic_types(path: str | Path) -> dict[str, str]:
-    """Return the name and the type of each column of an atomic file.
-
-    Formula: the header ``name:type`` names one of token, float, token_seq and float_seq; a _seq
-    holds values between blanks.
-
-    Shapes: one entry for each column, in their order.
-
-    Cost: the head of the file is read.
-
-    Reference: RecBole's atomic files.
-
-    Use when: columns of ``scan_table(path, "atomic")``, which are strings, are to be read as what
-    they are. Avoid when: the columns of a log are all that is wanted.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "log.item"
-    >>> _ = path.write_text("item_id:token\\tgenres:token_seq\\n31\\tDrama Crime\\n")
-    >>> atomic_types(path)
-    {'item_id': 'token', 'genres': 'token_seq'}
-    """
-    path = Path(path)
-    header = decoded(first_lines(head_of(path)), path).split("\n", 1)[0].rstrip("\r")
-    _check_atomic(header, path)
-    fields = (field.partition(":") for field in header.split("\t"))
-    return {name: kind for name, _, kind in fields}
+def _is_pair(line: str) -> bool:
+    words = line.split()
+    return len(words) == 2 and all(any(map(str.isdigit, word)) for word in words)
 
 
 def _csv(text: str, path: Path) -> pl.DataFrame:
     first = text.split("\n", 1)[0].rstrip("\r")
-    separator = separator_of(first)
+    separator = _separator_of(first)
     if not separator:
         raise ValueError(f"{path}, line 1: no tab, comma or semicolon in {quoted(first)}")
     fields = next(csv.reader([first], delimiter=separator))
@@ -181,26 +208,36 @@ def _is_number(field: str) -> bool:
 
 
 def _atomic(text: str, path: Path) -> pl.DataFrame:
-    _check_atomic(text.split("\n", 1)[0].rstrip("\r"), path)
+    _atomic_header(text, path)
     data = io.BytesIO(text.encode())
     # A quote is a character like any other in these files.
     table = pl.read_csv(data, separator="\t", quote_char=None, infer_schema=False)
-    return table.rename({name: name.partition(":")[0] for name in table.columns})
+    return table.rename(lambda name: name.partition(":")[0])
 
 
-def _check_atomic(header: str, path: Path) -> None:
-    if not is_atomic(header):
-        raise ValueError(f"{path}, line 1: an atomic file types its columns, got {quoted(header)}")
+def _atomic_header(text: str, path: Path) -> dict[str, AtomicType]:
+    line = text.split("\n", 1)[0].rstrip("\r")
+    if not _is_atomic(line):
+        raise ValueError(f"{path}, line 1: an atomic file types its columns, got {quoted(line)}")
+    fields = (field.split(":") for field in line.split("\t"))
+    return {name: cast("AtomicType", kind) for name, kind in fields}
+
+
+def _words_by_line(text: str) -> pl.DataFrame:
+    """Return the words of ``text`` and the number of the line each stands in, from 0."""
+    plain = with_blanks(text.encode()).decode()
+    lines = pl.Series("word", [plain]).str.split("\n").explode().str.split(" ")
+    return lines.to_frame().with_row_index("line").explode("word").filter(pl.col("word") != "")
 
 
 def _pairs(words: pl.DataFrame, path: Path) -> pl.DataFrame:
-    lengths = torch.bincount(words["line"].cast(pl.Int64).to_torch())
-    wrong = ((lengths != 2) & (lengths != 0)).nonzero()
+    lengths = np.bincount(words["line"])
+    wrong = np.flatnonzero((lengths != 2) & (lengths != 0))
     if len(wrong):
-        line = int(wrong[0])
         raise ValueError(
-            f"{path}, line {line + 1:,}: a user and an item wanted, got {int(lengths[line]):,} "
-            'words; kind="lists" reads a user and his items, kind="text" sentences'
+            f"{path}, line {wrong[0] + 1:,}: a user and an item wanted, got "
+            f'{lengths[wrong[0]]:,} words; kind="lists" reads a user and their items, '
+            'kind="text" sentences'
         )
     word = words["word"]
     return pl.DataFrame({USER: word.gather_every(2), ITEM: word.gather_every(2, 1)})

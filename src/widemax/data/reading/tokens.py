@@ -1,4 +1,4 @@
-"""How a text is cut into words: at white space, or by a regular expression."""
+"""Text cut into words, at white space or by a regular expression, and the words numbered."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from widemax.data.reading.encoding import Encoder, LineError, WordEncoder
-from widemax.data.reading.inputs import with_blanks
-from widemax.vocabulary.keys import quoted
+from widemax.data.reading.classes import Encoder
+from widemax.data.reading.files import with_blanks
+from widemax.kernels.data import words as kernel
+from widemax.vocabulary.keys import first_row, quoted
 
 MAX_WORD_BYTES = 2**16
 """Longest word: what is longer has no white space where text would have some."""
@@ -24,7 +25,9 @@ Encoded = tuple[NDArray[np.int32], NDArray[np.int64], int]
 class Tokeniser(Protocol):
     """Takes the blocks of a text, and gives its words codes in order of appearance."""
 
-    too_long: str
+    @property
+    def too_long(self) -> str:
+        """What is wrong with data that can be cut nowhere."""
 
     @property
     def keys(self) -> pl.Series:
@@ -40,45 +43,94 @@ class Tokeniser(Protocol):
 def tokeniser(tokens: str | None, end: str | None) -> Tokeniser:
     """Return what cuts text into words by ``tokens``, and gives each line the word ``end``."""
     if end is not None:
-        check_end(end)
+        _check_end(end)
     return WhiteSpace(end) if tokens is None else Pattern(tokens, end)
+
+
+class LineError(ValueError):
+    """What is wrong with a line of a block, counted from 0."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class WhiteSpace:
     """Words stand between the white space of ASCII.
 
+    A Numba kernel (``number_words``) takes about 60 MB a second on one core, several times as much
+    as ``Encoder``, and holds the different words alone in memory.
+
     >>> tokeniser = WhiteSpace("<eos>")
-    >>> codes, lengths, unfinished = tokeniser.encode(b"rum tea\\nrum\\n")
-    >>> codes.tolist(), lengths.tolist(), tokeniser.keys.to_list()
-    ([0, 1, 2, 0, 2], [3, 2], ['rum', 'tea', '<eos>'])
+    >>> codes, lengths, unfinished = tokeniser.encode(b"rum tea\\nrum\\ntea ")
+    >>> codes.tolist(), lengths.tolist(), unfinished
+    ([0, 1, 2, 0, 2, 1], [3, 2], 1)
+    >>> tokeniser.encode(b"gin ")[0].tolist(), tokeniser.keys.to_list()
+    ([3], ['rum', 'tea', '<eos>', 'gin'])
     """
 
-    too_long = f"a word of more than {MAX_WORD_BYTES:,} bytes, so this is not text"
-
-    def __init__(self, end: str | None) -> None:
-        self._encoder = WordEncoder(longest=MAX_WORD_BYTES)
+    def __init__(self, end: str | None = None, *, longest: int = MAX_WORD_BYTES) -> None:
+        self.too_long = _word_too_long(longest)
         self._line_end = None if end is None else f" {end}\n".encode()
+        self._longest = longest
+        self._bits = 16
+        self._slots = kernel.empty_slots(self._bits)
+        self._ends = np.zeros(2**15, np.int64)
+        self._letters = np.empty(2**18, np.uint8)
+        self._num_keys = self._num_letters = 0
 
     @property
     def keys(self) -> pl.Series:
         """The words in the order of their codes."""
-        return self._encoder.keys
+        text = self._letters[: self._num_letters].tobytes().decode().removesuffix("\n")
+        words = pl.Series("key", [text]).str.split("\n").explode()
+        return words.head(self._num_keys)  # no text is split into one empty word
 
     def cut(self, data: bytes) -> int | None:
         """Return the place after the last white space; None if a word would be too long."""
-        tail = with_blanks(data[-MAX_WORD_BYTES - 1 :])
+        tail = with_blanks(data[-self._longest - 1 :])
         place = max(tail.rfind(b" "), tail.rfind(b"\n")) + 1
         if place:
             return len(data) - len(tail) + place
-        return None if len(data) > MAX_WORD_BYTES else 0
+        return None if len(data) > self._longest else 0
 
     def encode(self, block: bytes) -> Encoded:
-        """Return codes, lengths of the lines that end in ``block``, and the words since then."""
-        ended = block if self._line_end is None else block.replace(b"\n", self._line_end)
-        try:
-            return self._encoder.encode(ended)
-        except LineError as error:
-            raise LineError(self.too_long, error.line) from error
+        """Return codes, lengths of the lines that end in ``block``, and the words since the last.
+
+        The block is UTF-8 without NUL bytes that ends between two words. A word that is too long
+        is a LineError that says in which line of the block it stands.
+        """
+        if self._line_end is not None:
+            block = block.replace(b"\n", self._line_end)
+        data = np.frombuffer(block, np.uint8)
+        codes = np.empty(len(data) // 2 + 1, np.int32)
+        lengths = np.empty(block.count(b"\n"), np.int64)
+        progress = np.zeros(6, np.int64)
+        progress[kernel.KEYS], progress[kernel.LETTERS] = self._num_keys, self._num_letters
+        while True:
+            kernel.number_words(
+                data, self._longest, self._slots, self._ends, self._letters,
+                codes, lengths, progress,
+            )  # fmt: skip
+            place, words, lines, unfinished, self._num_keys, self._num_letters = progress.tolist()
+            if place == len(data):
+                return codes[:words].copy(), lengths, unfinished
+            if not self._grown():
+                raise LineError(self.too_long, lines)
+
+    def _grown(self) -> bool:
+        """Make room for one more word of any length; whether there was too little."""
+        too_few_ends = self._num_keys + 1 >= len(self._ends)
+        too_few_letters = self._num_letters + self._longest >= len(self._letters)
+        if too_few_ends:
+            if 2 * len(self._ends) > kernel.MAX_KEYS:
+                raise ValueError(f"there are more than {len(self._ends):,} different words")
+            self._ends = np.concatenate([self._ends, np.zeros_like(self._ends)])
+            self._bits += 1
+            self._slots = kernel.moved_slots(self._slots, self._bits)
+        if too_few_letters:
+            self._letters = np.concatenate([self._letters, np.empty_like(self._letters)])
+        return too_few_ends or too_few_letters
 
 
 class Pattern:
@@ -93,7 +145,7 @@ class Pattern:
     too_long = f"a line of more than {MAX_LINE_BYTES:,} bytes, too long for a regular expression"
 
     def __init__(self, tokens: str, end: str | None) -> None:
-        self._pattern = _checked(tokens)
+        self._pattern = _check_pattern(tokens)
         self._end = end
         self._encoder = Encoder(pl.String())
 
@@ -113,34 +165,49 @@ class Pattern:
         found = lines.str.strip_suffix("\r").str.extract_all(self._pattern)
         # A pattern such as "a*" finds nothing at every place: that is no word.
         words = found.list.eval(pl.element().filter(pl.element() != ""))
-        _check_lengths(words)
+        longest = words.list.eval(pl.element().str.len_bytes()).list.max()
+        too_long = (longest > MAX_WORD_BYTES).fill_null(value=False)
+        if too_long.any():
+            raise LineError(_word_too_long(MAX_WORD_BYTES), first_row(too_long))
         if self._end is not None:
             ended = words.head(-1).list.concat(pl.Series([[self._end]]))
             words = pl.concat([ended, words.tail(1)])
         lengths = words.list.len().cast(pl.Int64).to_numpy(writable=True)
-        flat = words.explode(empty_as_null=False)
-        codes = self._encoder.encode(flat).numpy().astype(np.int32)
+        codes = self._encoder.encode(words.explode(empty_as_null=False))
         return codes, lengths[:-1], int(lengths[-1])
 
 
-def check_end(end: str) -> str:
-    """Return ``end`` if it can stand in a text as a word."""
+def split_words(sentence: str, tokens: str | None = None) -> list[str]:
+    """Return the words of one sentence, cut as a text is.
+
+    >>> split_words("well, then"), split_words("well, then", r"\\w+|[^\\w\\s]")
+    (['well,', 'then'], ['well', ',', 'then'])
+    """
+    if tokens is None:
+        return sentence.split()
+    words: list[str] = pl.Series([sentence]).str.extract_all(_check_pattern(tokens))[0].to_list()
+    return words
+
+
+def _word_too_long(longest: int) -> str:
+    return f"a word of more than {longest:,} bytes, so this is not text"
+
+
+def _check_end(end: str) -> None:
     if not isinstance(end, str):
         raise ValueError(f"end must be a string, got {end!r}")
     try:
         data = end.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"end must be UTF-8, got {quoted(end)}") from error
-    one_word = data.split() == [data] and b"\0" not in data
-    if not one_word or len(data) > MAX_WORD_BYTES:
+    if data.split() != [data] or b"\0" in data or len(data) > MAX_WORD_BYTES:
         raise ValueError(
             f"end must be one word of at most {MAX_WORD_BYTES:,} bytes, without white space or "
             f"NUL, got {quoted(end)}"
         )
-    return end
 
 
-def _checked(tokens: str) -> str:
+def _check_pattern(tokens: str) -> str:
     if not isinstance(tokens, str) or not tokens:
         raise ValueError(f"tokens must be a regular expression, got {tokens!r}")
     try:
@@ -153,23 +220,3 @@ def _checked(tokens: str) -> str:
             f"back-references, got {quoted(tokens)}: {reason}"
         ) from error
     return tokens
-
-
-def _check_lengths(words: pl.Series) -> None:
-    longest = words.list.eval(pl.element().str.len_bytes()).list.max()
-    too_long = (longest > MAX_WORD_BYTES).fill_null(value=False)
-    if too_long.any():
-        raise LineError(WhiteSpace.too_long, int(too_long.arg_true()[0]))
-
-
-def split_words(sentence: str, tokens: str | None = None) -> list[str]:
-    """Return the words of one sentence, cut as a text is.
-
-    >>> split_words("well, then"), split_words("well, then", r"\\w+|[^\\w\\s]")
-    (['well,', 'then'], ['well', ',', 'then'])
-    """
-    if tokens is None:
-        return sentence.split()
-    pattern = _checked(tokens)
-    words: list[str] = pl.Series([sentence]).str.extract_all(pattern)[0].to_list()
-    return words

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from widemax.data.reading.classes import Coded, classes_of
-from widemax.data.reading.columns import as_array
-from widemax.data.reading.encoding import Encoder
-from widemax.data.reading.inputs import files_of
-from widemax.data.reading.interactions import in_time_order
-from widemax.data.reading.logs import Columns, read_log
-from widemax.data.reading.source import KINDS, recognise
-from widemax.data.reading.tables import TableKind
+from widemax.data.reading.classes import Coded, classes_of, numbered
+from widemax.data.reading.files import files_of
+from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.tables import KINDS, TableKind, recognise
 from widemax.data.splitting.log_split import LogSplit, split_by_parts
+from widemax.kernels.data.grouping import MAX_ROWS, grouped
+from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
 
 _PARTS = 3
@@ -65,25 +64,20 @@ def read_split(
     elif kind not in KINDS[1:]:
         raise ValueError(f"kind must be one of {', '.join(KINDS[1:])}, got {kind!r}")
     files = [path for part in given for path in part]
-    log = read_log(files, kind, Columns(user_column, item_column, time_column))
-    users, items, times = log.users(), log.items(), log.times()
-    user_encoder, item_encoder = Encoder(users.dtype), Encoder(items.dtype)
-    user_codes, item_codes = user_encoder.encode(users), item_encoder.encode(items)
+    log = scan_log(files, kind, Columns(user_column, item_column, time_column))
+    (user_codes, users), (item_codes, items) = numbered(log.users()), numbered(log.items())
+    times = log.times()
+    numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])
     first_files = [0, len(given[0]), len(given[0]) + len(given[1])]
-    starts = torch.tensor([log.starts[file] for file in first_files])
-    parts = torch.searchsorted(starts, torch.arange(len(users)), right=True) - 1
-    numbers, per_second = (None, 1.0) if times is None else (as_array(times[0]), times[1])
+    starts = [log.starts[file] for file in first_files]
+    rows = np.arange(len(user_codes), dtype=np.int32)
+    parts = np.searchsorted(starts, rows, side="right") - 1
     # Within a user first by part: a file says what comes after what, even against the times.
-    order, offsets, _ = in_time_order(
-        user_codes * _PARTS + parts, len(user_encoder.keys) * _PARTS, numbers
-    )
-    coded = Coded(
-        item_codes[order].numpy(),
-        offsets[::_PARTS].contiguous().numpy(),
-        user_encoder.keys,
-        None if numbers is None else numbers[order.numpy()],
-        per_second,
-    )
-    sequences, vocabulary, _ = classes_of(coded, item_encoder.keys)
-    split = split_by_parts(sequences, parts[order].to(torch.uint8))
+    num_groups = check_whole("users", len(users) * _PARTS, 0, MAX_ROWS)
+    groups = (user_codes.astype(np.int64) * _PARTS + parts).astype(np.int32)
+    order, sorted_times, offsets, _ = grouped(groups, num_groups, rows, numbers)
+    by_user = np.ascontiguousarray(offsets[::_PARTS])
+    coded = Coded(item_codes[order], by_user, users, sorted_times, per_second)
+    sequences, vocabulary, _ = classes_of(coded, items)
+    split = split_by_parts(sequences, torch.from_numpy(parts[order].astype(np.uint8)))
     return split.with_training_classes(vocabulary)

@@ -37,7 +37,7 @@ def number_dense(chunks: list[Numbers], low: int, span: int) -> tuple[Codes, Num
     Reference: none.
 
     Use when: ``span`` is not much more than T. Avoid when: ids lie far apart; then a hash table
-    (``widemax.data.reading.encoding.Encoder``) does it.
+    (``widemax.data.reading.classes.Encoder``) does it.
 
     >>> codes, keys = number_dense([np.array([7, 9]), np.array([7])], 7, 3)
     >>> codes.tolist(), keys.tolist()

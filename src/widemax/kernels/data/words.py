@@ -57,7 +57,7 @@ def number_words(
     ``lengths`` for its lines. If the place that is left is not the end of ``data``, a word begins
     there that does not fit: into half of ``slots``, into ``ends``, into ``letters``, or into
     ``longest`` bytes. Avoid when: words are found in another way;
-    ``widemax.data.reading.encoding.Encoder`` takes any.
+    ``widemax.data.reading.classes.Encoder`` takes any.
 
     >>> data = np.frombuffer(b"rum tea\\nrum\\n", np.uint8)
     >>> slots, ends, letters = empty_slots(3), np.zeros(4, np.int64), np.empty(9, np.uint8)

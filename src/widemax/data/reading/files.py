@@ -1,4 +1,4 @@
-"""Where raw records come from: a file, a folder or a pattern, plain or packed (gzip, zstd)."""
+"""Where raw records come from: a file, a folder or a pattern, plain or compressed (gzip, zstd)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 HEAD_BYTES = 2**16
 """How much of a file is looked at to recognise what it holds."""
@@ -26,8 +26,8 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 def files_of(path: str | Path) -> list[Path]:
     """Return the files that ``path`` names, sorted: itself, those below it, or those it matches.
 
-    Below a folder, names that begin with a dot or an underscore are passed over: systems leave
-    notes to themselves there.
+    Below a folder, names that begin with a dot or an underscore are skipped: systems leave notes
+    to themselves there.
     """
     if "\0" in str(path):
         raise ValueError(f"path must not hold a NUL, got {str(path)!r}")
@@ -35,7 +35,11 @@ def files_of(path: str | Path) -> list[Path]:
     try:
         if given.is_dir():
             below = (found.relative_to(given) for found in given.rglob("*") if found.is_file())
-            files = [given / name for name in below if not _hidden(name)]
+            files = [
+                given / name
+                for name in below
+                if not any(part.startswith((".", "_")) for part in name.parts)
+            ]
         elif given.exists() or not glob.has_magic(str(path)):
             return [given]
         else:
@@ -49,25 +53,11 @@ def files_of(path: str | Path) -> list[Path]:
     return sorted(files)
 
 
-def _hidden(name: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in name.parts)
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Yield the bytes of a file, unpacked if it is packed; what fails is a ValueError.
+    """Yield the bytes of a file, decompressed; what fails is a ValueError that names the file.
 
-    Formula: none.
-
-    Shapes: none.
-
-    Cost: nothing is read ahead.
-
-    Reference: RFC 1952 (gzip) and RFC 8878 (zstd), recognised by their first bytes, whatever the
-    name.
-
-    Use when: raw records are read; zstd needs Python 3.14 or the package backports.zstd. Avoid
-    when: the file is the library's own.
+    gzip (RFC 1952) and zstd (RFC 8878) are recognised by their first bytes, whatever the name.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "words"
@@ -76,39 +66,28 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     ...     len(file.read())
     11
     """
+    unpack: Any
+    errors: tuple[type[Exception], ...]
     try:
         with path.open("rb") as raw:
             magic = raw.read(len(_ZSTD))
             raw.seek(0)
             if magic == _ZSTD:
-                with _unpacked_zstd(raw, path) as unpacked:
-                    yield unpacked
+                zstd = _zstd(path)
+                name, unpack, errors = "zstd", zstd.ZstdFile, (EOFError, zstd.ZstdError)
             elif magic.startswith(_GZIP):
-                with _unpacked_gzip(raw, path) as unpacked:
-                    yield unpacked
+                errors = (EOFError, zlib.error, gzip.BadGzipFile)
+                name, unpack = "gzip", gzip.open
             else:
                 yield raw
+                return
+            try:
+                with unpack(raw) as unpacked:
+                    yield unpacked
+            except errors as error:
+                raise ValueError(f"{path} is not a whole {name} file: {error}") from error
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-@contextmanager
-def _unpacked_gzip(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    try:
-        with gzip.open(raw) as unpacked:
-            yield cast(BinaryIO, unpacked)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}") from error
-
-
-@contextmanager
-def _unpacked_zstd(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    zstd = _zstd(path)
-    try:
-        with zstd.ZstdFile(raw) as unpacked:
-            yield cast(BinaryIO, unpacked)
-    except (EOFError, zstd.ZstdError) as error:
-        raise ValueError(f"{path} is not a whole zstd file: {error}") from error
 
 
 def _zstd(path: Path) -> Any:
@@ -126,7 +105,7 @@ def _zstd(path: Path) -> Any:
 def read_ahead(file: BinaryIO, size: int) -> Generator[bytes]:
     """Yield ``size`` bytes at a time; the next are read and unpacked while the last are in use.
 
-    Close it before the file, so that no thread reads on: ``contextlib.closing`` does.
+    Close it before the file, so that no thread continues to read: ``contextlib.closing`` does.
     """
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(file.read, size)
@@ -149,14 +128,10 @@ def decoded(data: bytes, path: Path, *, first_line: int = 1) -> str:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, without a byte order mark."""
+    """Return the first whole lines of a file, or its whole words, without a byte order mark."""
     with opened(path) as file:
         # gzip may give less than was asked for, but only at the end.
-        return file.read(HEAD_BYTES).removeprefix(BOM)
-
-
-def first_lines(head: bytes) -> bytes:
-    """Return the whole lines of a file's head, or its whole words: the last may be cut off."""
+        head = file.read(HEAD_BYTES).removeprefix(BOM)
     if len(head) < HEAD_BYTES - len(BOM):
         return head
     cut = head.rfind(b"\n") + 1 or with_blanks(head).rfind(b" ") + 1
@@ -164,7 +139,7 @@ def first_lines(head: bytes) -> bytes:
 
 
 def with_blanks(data: bytes) -> bytes:
-    """Return ``data`` with a blank for every white space of ASCII but the end of a line."""
+    """Return ``data`` with a blank for every ASCII white space but the end of a line."""
     return data.translate(_BLANK)
 
 
