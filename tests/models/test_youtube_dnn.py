@@ -264,11 +264,19 @@ def test_wrong_batches_are_refused(context, users, ages, message):
         encoder(context, users, ages)
 
 
+@pytest.mark.parametrize(("num_classes", "drawn"), [(1, 1), (9, 4), (1600, 800), (5000, 800)])
+def test_negatives_are_800_or_half_of_the_classes_unless_given(num_classes, drawn):
+    model = YouTubeDNN.create(torch.ones(num_classes), dimension=2)
+    assert model.head.num_samples == drawn
+
+
 def test_wrong_heads_are_refused():
     with pytest.raises(ValueError, match="negatives must be 'log-uniform' or 'uniform'"):
         YouTubeDNN.create(torch.ones(9), negatives="popular")
     with pytest.raises(ValueError, match="num_samples must be between 1"):
         YouTubeDNN.create(torch.ones(9), num_samples=0)
+    with pytest.raises(ValueError, match=r"at most 4, half of the 9 classes, .* got 5"):
+        YouTubeDNN.create(torch.ones(9), num_samples=5)
     with pytest.raises(ValueError, match="falling count"):
         YouTubeDNN.create(torch.tensor([1, 2, 3]), negatives="log-uniform")
 

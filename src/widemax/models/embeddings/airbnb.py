@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.heads import SampledHead
 from widemax.models.embeddings.item2vec import Item2Vec, distorted
-from widemax.objectives import negative_sampling
+from widemax.models.embeddings.word2vec import negative_sampling_head
 from widemax.sampling import MixtureSampler, UnigramSampler
 from widemax.sampling.conditional.market import MarketSampler
-from widemax.scoring import TableScorer
 from widemax.scoring.rows import gather_rows
 from widemax.validation import ABSENT, check_tensor, check_whole
 
@@ -58,13 +56,7 @@ class GoalWindows(Windows):
         """Return the examples ``rows`` [B]."""
         batch = super().batch(rows)
         positions = rows if self.positions is None else self.positions[rows]
-        return GoalBatch(
-            context=batch.context,
-            targets=batch.targets,
-            users=batch.users,
-            ages=batch.ages,
-            goals=self._goals[positions],
-        )
+        return GoalBatch(**vars(batch), goals=self._goals[positions])
 
 
 class Airbnb(Item2Vec):
@@ -113,12 +105,7 @@ class Airbnb(Item2Vec):
         everywhere = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
         nearby = MarketSampler(markets, weights, distortion=1.0)
         sampler = MixtureSampler([everywhere, nearby], [negatives, market_negatives])
-        head = SampledHead(
-            TableScorer(len(counts), dimension, bias=False, sparse=True),
-            sampler,
-            objective=negative_sampling,
-            num_samples=negatives + market_negatives,
-        )
+        head = negative_sampling_head(sampler, dimension, negatives + market_negatives)
         return cls._small(head, counts.clamp(min=1), dimension, subsample)
 
     @staticmethod

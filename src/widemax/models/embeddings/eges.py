@@ -12,14 +12,11 @@ from torch.nn.functional import normalize
 from widemax.candidates import TopK
 from widemax.data import WindowBatch
 from widemax.encoders.side_information import SideInformationEncoder
-from widemax.heads import SampledHead
 from widemax.heads.exact import linear_topk
 from widemax.models.base import Model
 from widemax.models.embeddings.item2vec import distorted
-from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn
-from widemax.objectives import negative_sampling
+from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head, nothing_to_learn
 from widemax.sampling import UnigramSampler
-from widemax.scoring import TableScorer
 from widemax.validation import check_exclude, check_ids, check_whole
 
 
@@ -74,10 +71,10 @@ class EGES(Model):
         encoder = SideInformationEncoder(side, num_values, dimension, seen=counts > 0)
         for table in (encoder.weight, encoder.side_weight):
             nn.init.uniform_(table, -1 / dimension, 1 / dimension)
-        scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
-        nn.init.zeros_(scorer.weight)
         sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
-        head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+        head = negative_sampling_head(sampler, dimension, negatives)
+        for parameter in head.parameters():
+            nn.init.zeros_(parameter)
         return cls(encoder, head)
 
     windows = staticmethod(SkipGram.windows)

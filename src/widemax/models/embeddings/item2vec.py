@@ -8,12 +8,9 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences
-from widemax.heads import SampledHead
-from widemax.models.embeddings.word2vec import SkipGram
-from widemax.objectives import negative_sampling
+from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head
 from widemax.sampling import UnigramSampler
 from widemax.sampling.counts import check_counts
-from widemax.scoring import TableScorer
 from widemax.validation import check_tensor
 
 
@@ -59,10 +56,9 @@ class Item2Vec(SkipGram):
     ) -> Self:
         """Return an untrained model; a ``distortion`` below 0 draws rare items more often."""
         weights = distorted(counts, distortion)
-        scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
         # Trained with gradients, a batch is many windows: each pair has its own negatives.
         sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
-        head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+        head = negative_sampling_head(sampler, dimension, negatives)
         return cls._small(head, counts.clamp(min=1), dimension, subsample)
 
 

@@ -77,7 +77,11 @@ class Word2VecSteps:
         self._opponents, self._negatives = _opponents(model)
         self._corpus = _corpus(model, sequences)
         num_words = len(sequences.values)
-        self._job_words = _job_words(num_words)
+        # Several jobs a step, for the threads, unless they would be short: a job may end in
+        # mid-sentence and cuts the windows there.
+        a_step = num_words // _FEWEST_STEPS
+        wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)
+        self._job_words = min(wanted, _LONGEST_JOB)
         self._num_jobs = math.ceil(num_words / self._job_words)
         self._jobs_a_step = max(1, min(_MOST_JOBS_A_STEP, self._num_jobs // _FEWEST_STEPS))
         self.per_epoch = math.ceil(self._num_jobs / self._jobs_a_step)
@@ -224,16 +228,6 @@ def _opponents(model: WordModel) -> tuple[Opponents, int]:
     no_path, no_labels = np.empty(0, np.int64), np.empty(0, np.float32)
     drawn = Opponents(no_path, no_path, no_labels, table, table.view(np.float32))
     return drawn, head.num_samples
-
-
-def _job_words(num_words: int) -> int:
-    """Return the length of a job: several a step, for the threads, unless they would be short.
-
-    A job may end in mid-sentence and cuts the windows there, which is why short ones are avoided.
-    """
-    a_step = num_words // _FEWEST_STEPS
-    wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)
-    return min(wanted, _LONGEST_JOB)
 
 
 def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:

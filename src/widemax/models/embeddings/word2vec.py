@@ -13,7 +13,7 @@ from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead, SampledHead, Tree
 from widemax.models.base import Model
 from widemax.objectives import negative_sampling
-from widemax.sampling import UnigramSampler
+from widemax.sampling import Sampler, UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.validation import check_fraction, check_tensor
 
@@ -60,9 +60,8 @@ class WordModel(BagModel):
         distortion: float = 0.75,
     ) -> Self:
         """Return an untrained model with negative sampling, by word2vec's defaults."""
-        scorer = TableScorer(len(counts), dimension, bias=False, sparse=True)
         sampler = UnigramSampler(len(counts), counts, distortion=distortion)
-        head = SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+        head = negative_sampling_head(sampler, dimension, negatives)
         return cls._small(head, counts, dimension, subsample)
 
     @classmethod
@@ -167,6 +166,12 @@ class SkipGram(WordModel):
         return losses
 
 
+def negative_sampling_head(sampler: Sampler, dimension: int, negatives: int) -> SampledHead:
+    """Return word2vec's head: a table without biases, trained with negatives of this sampler."""
+    scorer = TableScorer(sampler.num_classes, dimension, bias=False, sparse=True)
+    return SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
+
+
 def nothing_to_learn() -> Tensor:
     """Return one loss of 0 without effect, for a batch of which nothing was kept."""
     return torch.zeros(1, requires_grad=True)
@@ -188,7 +193,12 @@ def keep_probability(counts: Tensor, threshold: float) -> Tensor:
 
 
 def start_small(model: WordModel) -> None:
-    """Start near 0: input vectors within ±1/D, output vectors 0."""
+    """Start near 0: input vectors within ±1/D, output vectors 0.
+
+    >>> model = CBOW.with_tree(torch.tensor([3, 2]), dimension=4)  # starts small, like all of them
+    >>> bool(model.encoder.weight.abs().max() <= 0.25), model.head.weight.tolist()
+    (True, [[0.0, 0.0, 0.0, 0.0]])
+    """
     # As gensim does, and twice as wide as word2vec: both tables grow from each other, and a short
     # text would otherwise end before they have.
     widest = 1 / model.encoder.dimension
