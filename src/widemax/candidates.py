@@ -17,20 +17,9 @@ from widemax.validation import ABSENT
 class Candidates:
     """The classes that compete with the targets, and how often each was to be expected.
 
-    Formula: ``log_expected_count[i]`` = log Q(ids[i]), the logarithm of the expected number of
-    copies of that class among the candidates: ``log(num_samples * p)`` for draws with replacement,
-    ``log(-expm1(tries * log1p(-p)))`` for distinct draws.
-
-    Shapes: ``ids`` and ``log_expected_count`` are [S], shared by the batch, or [B, S];
-    ``target_log_expected_count`` is like the targets, [B] or [B, T]; ``rows``, like ``ids``, names
-    the row of the batch a candidate was taken from (-1: from nowhere in the batch) and is None
-    when no candidate comes from the batch.
-
-    Cost: it only holds tensors.
-
-    Reference: the seam of TensorFlow's candidate sampling.
-
-    Use when: writing a sampler or an objective. Avoid when: a head already does the wiring.
+    The expected count Q(y) is the expected number of copies of class y among the candidates:
+    ``num_samples * p`` for draws with replacement, ``1 - (1 - p) ** tries`` for distinct draws.
+    This is what joins a sampler to an objective, as in TensorFlow's candidate sampling.
 
     >>> import torch
     >>> import widemax as wm
@@ -40,27 +29,21 @@ class Candidates:
     """
 
     ids: Tensor
+    """The classes, int64 [S], shared by the batch, or [B, S]."""
     log_expected_count: Tensor
+    """log Q of each candidate, like ``ids``."""
     target_log_expected_count: Tensor
+    """log Q of each target, like the targets, [B] or [B, T]."""
     rows: Tensor | None = None
+    """The row of the batch each candidate was taken from, or -1; None if none comes from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InnerProduct:
     """Scores of one target a row and of shared candidates that are not multiplied out yet.
 
-    Formula: F(x_b, t_b) = queries[b]·vectors[b] + biases[b] of the target, and
-    F(x_b, y_s) = queries[b]·vectors[B + s] + biases[B + s] of candidate s.
-
-    Shapes: ``queries`` [B, D], ``vectors`` [B + S, D], ``biases`` [B + S] or None;
-    ``target_scores()`` is [B], ``candidate_scores()`` [B, S].
-
-    Cost: O(B·S·D) when multiplied out.
-
-    Reference: none.
-
-    Use when: an objective can use the factors: the gradient of a softmax by queries and vectors
-    needs no [B, S] gradient of scores. Avoid when: scores themselves are wanted.
+    An objective may use the factors instead of the scores: the gradient of a softmax by queries and
+    vectors needs no [B, S] gradient of scores.
 
     >>> import torch
     >>> product = InnerProduct(queries=torch.ones(1, 2), vectors=torch.ones(4, 2), biases=None)
@@ -69,8 +52,11 @@ class InnerProduct:
     """
 
     queries: Tensor
+    """The queries of the rows, [B, D]."""
     vectors: Tensor
+    """The vectors of the B targets, then of the S candidates, [B + S, D]."""
     biases: Tensor | None
+    """Their biases, [B + S], if there are any."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,18 +81,6 @@ class InnerProduct:
 class TopK:
     """The best classes of each row, best first.
 
-    Formula: ``ids[b, 0..k-1]`` are the k classes with the largest F(x_b, y).
-
-    Shapes: ``ids`` and ``scores`` are [B, k]. A row with fewer than k classes left after
-    exclusion ends in id -1 with score -inf.
-
-    Cost: it only holds tensors.
-
-    Reference: none.
-
-    Use when: reading what ``head.topk`` returns. Avoid when: scores of given classes are wanted
-    (``head.scores``).
-
     >>> import torch
     >>> import widemax as wm
     >>> scorer = wm.TableScorer(3, 1)
@@ -116,22 +90,15 @@ class TopK:
     """
 
     ids: Tensor
+    """The classes with the largest scores, [B, k]; -1 where a row has fewer than k to choose."""
     scores: Tensor
+    """Their scores F(x, y), [B, k]; -inf where there is no class."""
 
 
 def merge_topk(found: Sequence[TopK], k: int) -> TopK:
-    """Return the k best of several answers to the same rows; a class counts once, at its best.
+    """Return the k best of several answers to the same rows, by interests or by shards.
 
-    Formula: score(b, y) = max over answers of theirs; of equal scores the lower id comes first.
-
-    Shapes: each [B, k_i] → [B, k], ending in id -1 with score -inf where there are fewer.
-
-    Cost: O(B·n·log n) for n = Σ k_i.
-
-    Reference: none.
-
-    Use when: a row was asked for several times: by interests, by shards. Avoid when: the answers
-    are about different rows.
+    A class counts once, at its best score; of equal scores the lower id comes first.
 
     >>> first = TopK(ids=torch.tensor([[5, 2]]), scores=torch.tensor([[3.0, 1.0]]))
     >>> other = TopK(ids=torch.tensor([[2, -1]]), scores=torch.tensor([[2.0, -torch.inf]]))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 MAX_CLASSES = 2**40
-"""Most classes a sampler without a table takes; float64 still tells every id apart."""
+"""Most classes of a sampler without a table; float64 still distinguishes every id."""
 
 MAX_TABLE_CLASSES = 2**28
-"""Most classes a sampler takes that must allocate a table nobody handed to it."""
+"""Most classes of a sampler that allocates a table by itself."""
 
 MAX_SAMPLES = 2**28
 """Most candidates one call may draw, over all rows of the batch."""
@@ -47,31 +47,31 @@ def check_num_samples(num_samples: int | None, *, rows: int = 1) -> int:
 
 def check_positive(name: str, value: float) -> float:
     """Return ``value`` if it is a finite number above 0."""
-    if not _is_number(value) or not (math.isfinite(value) and value > 0):
+    if not (_is_finite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
     return float(value)
 
 
 def check_not_negative(name: str, value: float) -> float:
     """Return ``value`` if it is a finite number of at least 0."""
-    if not _is_number(value) or not (math.isfinite(value) and value >= 0):
+    if not (_is_finite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
     return float(value)
 
 
 def check_fraction(name: str, value: float) -> float:
     """Return ``value`` if 0 ≤ value < 1."""
-    if not _is_number(value) or not 0 <= value < 1:
+    if not (_is_finite(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
     return float(value)
 
 
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__float__")
+def _is_finite(value: float) -> bool:
+    return hasattr(value, "__float__") and math.isfinite(value)
 
 
 def check_tensor(name: str, value: Tensor) -> Tensor:
-    """Return ``value`` if it is a tensor, and not the list or array it may be made from."""
+    """Return ``value`` if it is a tensor, and not a list or an array."""
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a tensor, got {type(value).__name__}")
     return value

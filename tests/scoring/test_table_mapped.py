@@ -67,7 +67,7 @@ def test_the_file_is_a_plain_numpy_array(path):
 
 
 def test_normal_start_is_that_of_a_table_in_memory(path, monkeypatch):
-    monkeypatch.setattr(mapped, "_BLOCK_NUMBERS", 999)  # many blocks, the last one smaller
+    monkeypatch.setattr(mapped, "_BLOCK_VALUES", 999)  # many blocks, the last one smaller
     torch.manual_seed(0)
     scorer = TableScorer.mapped(path, 5_000, 8, initial="normal")
     assert scorer.weight.std().item() == pytest.approx(8**-0.5, rel=0.02)

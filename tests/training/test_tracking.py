@@ -72,7 +72,7 @@ def test_a_point_that_is_run_again_stands_in_tensorboard_once(source, tmp_path):
 
 def test_a_tracker_that_is_not_there_is_told_before_anything_is_read(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(ValueError, match="the package mlflow is not here"):
+    with pytest.raises(ValueError, match="the package mlflow is not installed"):
         wm.train(tmp_path / "absent", wm.Config(tracking="mlflow"), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -124,7 +124,7 @@ def test_a_missing_package_is_named_with_its_extra(name, tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setitem(sys.modules, name, None)
-    wanted = rf"the package {name} is not here: pip install 'widemax\[{name}\]'"
+    wanted = rf"the package {name} is not installed: pip install 'widemax\[{name}\]'"
     with pytest.raises(ValueError, match=wanted):
         check_tracking(name)
     with pytest.raises(ValueError, match=wanted):

@@ -44,16 +44,8 @@ class Scorer(nn.Module, ABC):
     Shapes: hidden [B, D]; ids None → [B, V]; ids [S], shared by the batch → [B, S]; ids [B, S],
     one list for each row → [B, S].
 
-    Cost: O(B·S·D).
-
-    Reference: none.
-
-    Use when: writing a scorer of your own: three short methods, and every head, objective and
-    exact evaluation works with it. Avoid when: classes have no vectors (trees are heads).
-
-    >>> import widemax as wm
-    >>> issubclass(wm.TableScorer, wm.Scorer)
-    True
+    A scorer of your own needs ``class_vectors``, and if it wants ``class_biases`` and ``queries``;
+    every head, objective and exact evaluation then works with it.
     """
 
     num_classes: int

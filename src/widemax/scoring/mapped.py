@@ -29,7 +29,7 @@ from widemax.scoring.table import (
 from widemax.storage.files import sync_folder
 
 _FLOAT = np.dtype(np.float32)
-_BLOCK_NUMBERS = 2**24  # 64 MB of a table whose start is drawn
+_BLOCK_VALUES = 2**24  # 64 MB of a table whose initial values are drawn
 
 
 class MappedTableScorer(TableScorer):
@@ -38,30 +38,30 @@ class MappedTableScorer(TableScorer):
     Formula: as ``TableScorer``.
 
     Shapes: the file at ``path`` is a NumPy array (.npy), float32 [V, D]; the biases [V] are another
-    beside it (vectors.npy, vectors.bias.npy), so that nothing here has V numbers in memory. An
-    absent file is created: ``initial`` zeros (holes, which take no disk until they are written) or
-    normal as in ``TableScorer`` (written whole). A file that is there is opened as it is.
+    beside it (vectors.npy, vectors.bias.npy), so that nothing here has V values in memory. A
+    missing file is created: ``initial`` zeros (holes, which take no disk until they are written) or
+    normal as in ``TableScorer`` (written whole). An existing file is opened as it is.
 
     Cost: O(1) to open, create or drop. A step reads and writes the pages (4 KB) of its rows;
-    resident memory grows with the pages touched and the kernel takes them back when it needs them.
-    Gradients of given ids are always sparse. Heads read all classes tile by tile, without
-    read-ahead; where the similarity is cosine they do so from a copy in memory.
+    resident memory grows with the pages touched, which the kernel may reclaim. Gradients of given
+    ids are always sparse. Heads read all classes tile by tile, without read-ahead; where the
+    similarity is cosine they do so from a copy in memory.
 
     Reference: the zero start of class vectors: word2vec (Mikolov et al. 2013).
 
     Use when: the table is larger than memory, or several processes serve one table. Avoid when: it
     fits (``TableScorer``), or the loss is over all classes: its gradient is as large as the table.
 
-    On disk: what ``flush`` has returned from survives a crash of the machine; later updates survive
-    that of the process only. There is no journal: a crash during training may leave some updates
-    of a step and not others. Creation never replaces a file and needs room for all of it, but holes
-    do not hold that room: if others fill the disk meanwhile, a write ends the process (SIGBUS).
+    On disk: updates before a ``flush`` survive a crash of the machine, later ones only a crash of
+    the process. There is no journal: a crash during training may leave some updates of a step and
+    not others. Creation never replaces a file and needs room for all of it, but holes do not hold
+    that room: if others fill the disk meanwhile, a write ends the process (SIGBUS).
     ``reserve=True`` takes the room at once. Scorers on one file, here or in other processes, see
     each other's updates at once; nothing orders concurrent updates of one row.
 
     The file is the state: ``state_dict`` leaves vectors and biases out, and a checkpoint does not
-    take them back. ``load_state_dict`` copies them into the file where it is given them. Deep
-    copies, casts and moves to a device are refused: they would bring the table into memory.
+    restore them. ``load_state_dict`` copies them into the file if they are given. Deep copies,
+    casts and moves to a device are refused: they would load the table into memory.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vectors.npy"
@@ -94,7 +94,7 @@ class MappedTableScorer(TableScorer):
             raise ValueError(f"initial must be 'zeros' or 'normal', got {initial!r}")
         path = Path(path)
         beside = path.with_name(f"{path.stem}.bias{path.suffix}")
-        if _is_absent(path):
+        if _is_missing(path):
             if similarity == "cosine" and initial == "zeros":
                 raise ValueError(
                     "initial must be 'normal' where the similarity is cosine: a vector of zeros "
@@ -145,7 +145,7 @@ class MappedTableScorer(TableScorer):
         missing: list[str],
         *rest: Any,
     ) -> None:
-        """Copy what is given into the file; what is missing it has."""
+        """Copy what is given into the file, which has the rest already."""
         before = len(missing)
         metadata = {**metadata, "assign_to_params_buffers": False}
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
@@ -156,21 +156,21 @@ def _open_biases(
     path: Path, num_classes: int, *, wanted: bool, reserve: bool
 ) -> _MappedFile | None:
     if not wanted:
-        if not _is_absent(path):
+        if not _is_missing(path):
             raise ValueError(f"bias is False, but the table has biases in {path}: pass bias=True")
         return None
-    if _is_absent(path):
+    if _is_missing(path):
         _create(path, (num_classes,), "zeros")
     return _MappedFile(path, (num_classes,), reserve=reserve)
 
 
-def _is_absent(path: Path) -> bool:
+def _is_missing(path: Path) -> bool:
     try:
         path.stat()
     except FileNotFoundError:
         return True
     except OSError:
-        pass  # what is wrong is said when it is opened
+        pass  # opening the file reports what is wrong
     return False
 
 
@@ -178,11 +178,14 @@ class _MappedFile:
     """A float32 .npy file as a tensor that shares its memory with all who map the file."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], *, reserve: bool) -> None:
+        if reserve and not hasattr(os, "posix_fallocate"):
+            raise ValueError("reserve must be False: this system cannot reserve room on disk")
         try:
             with path.open("r+b") as file:
                 start = _check_header(file, path, shape)
                 if reserve:
-                    _reserve(file, start + _size(shape))
+                    # Holes become allocated blocks; what is written stays.
+                    os.posix_fallocate(file.fileno(), 0, start + _size(shape))
                 self.memory = mmap.mmap(file.fileno(), 0)
         except OSError as error:
             message = f"{path} cannot be opened for writing: {error.strerror or error}"
@@ -190,12 +193,12 @@ class _MappedFile:
         if hasattr(mmap, "MADV_RANDOM"):
             # Rows lie anywhere: what the kernel read ahead would be read for nothing.
             self.memory.madvise(mmap.MADV_RANDOM)
-        numbers = torch.frombuffer(self.memory, dtype=torch.float32, offset=start)
-        self.tensor: Tensor = numbers.view(shape)
+        values = torch.frombuffer(self.memory, dtype=torch.float32, offset=start)
+        self.tensor: Tensor = values.view(shape)
 
 
 def _check_header(file: BinaryIO, path: Path, shape: tuple[int, ...]) -> int:
-    """Return where the numbers start if the file holds exactly such an array."""
+    """Return where the values start if the file holds exactly such an array."""
     try:
         if npy.read_magic(file) != (1, 0):
             raise ValueError("not version 1.0")
@@ -212,13 +215,6 @@ def _check_header(file: BinaryIO, path: Path, shape: tuple[int, ...]) -> int:
     if size != wanted:
         raise ValueError(f"{path} is damaged: it has {size:,} bytes instead of {wanted:,}")
     return start
-
-
-def _reserve(file: BinaryIO, size: int) -> None:
-    """Turn holes into room that is taken; what is written stays."""
-    if not hasattr(os, "posix_fallocate"):
-        raise ValueError("reserve must be False: this system cannot reserve room on disk")
-    os.posix_fallocate(file.fileno(), 0, size)
 
 
 def _create(path: Path, shape: tuple[int, ...], initial: Initial) -> None:
@@ -245,7 +241,7 @@ def _create(path: Path, shape: tuple[int, ...], initial: Initial) -> None:
         path.hardlink_to(temporary)
         sync_folder(path.parent)
     except FileExistsError:
-        pass  # made by another process meanwhile: what it made is checked when it is opened
+        pass  # another process was faster: its file is checked when it is opened
     except OSError as error:
         raise ValueError(f"{path} cannot be created: {error.strerror or error}") from error
     finally:
@@ -253,7 +249,7 @@ def _create(path: Path, shape: tuple[int, ...], initial: Initial) -> None:
 
 
 def _normal_blocks(num_classes: int, dimension: int) -> Iterator[memoryview]:
-    rows = max(1, _BLOCK_NUMBERS // dimension)
+    rows = max(1, _BLOCK_VALUES // dimension)
     starts = range(0, num_classes, rows)
     for start in track(starts, "drawing the class vectors", disable=len(starts) == 1):
         block = torch.empty(min(rows, num_classes - start), dimension)

@@ -1,4 +1,4 @@
-"""Memory of large tables in large pages: a look-up of scattered rows then finds them sooner."""
+"""Memory of large tables in large pages, which speeds up the look-up of scattered rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST_BYTES = 2**22  # two large pages
 
 @cache
 def _madvise() -> Any:
-    """Return the system's call, or None where there is none."""
+    """Return the system call, or None where there is none."""
     if sys.platform != "linux" or not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     function = getattr(ctypes.CDLL(None), "madvise", None)
@@ -25,11 +25,11 @@ def _madvise() -> Any:
 
 
 def ask_for_huge_pages(tensor: Tensor) -> bool:
-    """Ask for pages of 2 MB under a tensor that has not been written yet; return if it was heard.
+    """Ask for pages of 2 MB under a tensor that has not been written yet; return if granted.
 
     With pages of 4 KB nearly every row of a table of a gigabyte is a miss of the translation
-    buffer: measured 2.5 times slower to gather at V = 10^6, D = 128. A system that does not know
-    the wish, or has no such pages, serves the table as before.
+    buffer: measured 2.5 times slower to gather at V = 10^6, D = 128. Where the system has no such
+    pages, nothing changes.
 
     >>> import torch
     >>> ask_for_huge_pages(torch.empty(10))

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding as look_up
 
 HALF = (torch.float16, torch.bfloat16)
-"""What a table may be stored in, but nothing is summed in."""
+"""Types a table may be stored in, but sums are not computed in."""
 
 
 def widened(tensor: Tensor) -> Tensor:
@@ -19,23 +19,13 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def gather_rows(table: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
-    """Return ``table[ids]`` in at least float32, with a gradient that is as wide.
+    """Return ``table[ids]`` in at least float32, [*ids.shape, D], with a gradient that is as wide.
 
-    Formula: out[i] = table[ids[i]]; the gradient of row r is the sum over all i with ids[i] = r.
-
-    Shapes: table [V, D] or [V], ids of any shape → [*ids.shape, D] or [*ids.shape].
-
-    Cost: O(N·D) for N ids. With ``sparse`` backward too: the gradient is an uncoalesced COO tensor
-    of N rows, and nothing of the table's size is allocated; without, it is dense.
-
-    Reference: none.
-
-    Use when: a step touches few rows of a large table. Avoid when: the optimiser takes no sparse
-    gradients (``sparse=False``).
-
-    The gradient of a parameter in half precision stays in float32 (``Tensor.grad_dtype``), so that
-    shares smaller than its rounding add up. Only a gradient that already stands in half precision
-    stays so until it is cleared. ``torch.compile`` breaks its graph at such a table.
+    With ``sparse`` the gradient of N ids is an uncoalesced COO tensor of N rows, and nothing of the
+    table's size is allocated; without, it is dense. The gradient of a parameter in half precision
+    stays in float32 (``Tensor.grad_dtype``), so that shares smaller than its rounding add up. Only
+    a gradient that already is in half precision stays so until it is cleared. ``torch.compile``
+    breaks its graph at such a table.
 
     >>> table = torch.zeros(1_000_000, requires_grad=True)
     >>> gather_rows(table, torch.tensor([[7, 7], [1, 0]]), sparse=True).sum().backward()
@@ -62,8 +52,8 @@ def _rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
 def _half_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
     """Return rows outside any compiled graph: it would round the gradient to the table's dtype.
 
-    So would torch itself, if it were not told that the gradient may be wider: at every call,
-    because a copy of a parameter does not inherit this.
+    So would torch itself, unless ``grad_dtype`` is wider; it is set at every call, because a copy
+    of a parameter does not inherit it.
     """
     if table.is_leaf and table.grad is None and table.grad_dtype != torch.float32:
         table.grad_dtype = torch.float32
@@ -89,6 +79,6 @@ class _Rows(torch.autograd.Function):
         places, values = ids.reshape(-1).long(), grad.reshape(-1, *ctx.shape[1:])
         if not ctx.sparse:
             return values.new_zeros(ctx.shape).index_add_(0, places, values), None, None
-        # The ids have served as places in forward: there is nothing left to check.
+        # The ids were valid in forward: there is nothing left to check.
         rows = torch.sparse_coo_tensor(places[None], values, ctx.shape, check_invariants=False)
         return rows, None, None
