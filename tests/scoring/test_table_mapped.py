@@ -340,7 +340,7 @@ def test_a_failure_while_creating_leaves_nothing_behind(path, monkeypatch):
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(path, monkeypatch):
     plain = fill(TableScorer.mapped(path, V, D))
-    monkeypatch.setattr(mapped, "_is_absent", lambda _: True)  # as if looked for just before
+    monkeypatch.setattr(mapped, "_is_missing", lambda _: True)  # as if looked for just before
     assert torch.equal(TableScorer.mapped(path, V, D).weight, plain.weight)
     assert list(path.parent.iterdir()) == [path]
 
