@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from widemax.candidates import TopK
+from widemax.candidates import Candidates, TopK
 from widemax.heads.batch import Batch, read_batch
 from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_topk
+from widemax.sampling import Sampler
 from widemax.scoring import Scorer
 from widemax.validation import check_exclude, check_hidden, check_ids, check_whole
 
@@ -168,3 +169,37 @@ class ScorerHead(Head):
         """Return F(x, t) in the shape of the targets; of class 0 where one is absent."""
         scores: Tensor = self.scorer(batch.hidden, batch.target_ids)
         return scores.view(batch.targets.shape)
+
+
+class SamplerHead(ScorerHead):
+    """A head with a scorer that trains on what a sampler draws."""
+
+    def __init__(
+        self, scorer: Scorer, sampler: Sampler, num_samples: int | None, ignore_index: int
+    ) -> None:
+        super().__init__(scorer, ignore_index=ignore_index)
+        if not callable(getattr(sampler, "sample", None)):
+            raise ValueError(f"sampler must be a Sampler, got {type(sampler).__name__}")
+        if scorer.num_classes != sampler.num_classes:
+            raise ValueError(
+                f"scorer and sampler must have the same num_classes, got {scorer.num_classes:,} "
+                f"and {sampler.num_classes:,}"
+            )
+        self.sampler = sampler
+        self.num_samples = num_samples
+
+    def _draw(
+        self, num_samples: int | None, batch: Batch, generator: torch.Generator | None
+    ) -> Candidates:
+        draw = _draw_untraced if torch.compiler.is_compiling() else _draw
+        return draw(self.sampler, num_samples, batch, generator)
+
+
+def _draw(
+    sampler: Sampler, num_samples: int | None, batch: Batch, generator: torch.Generator | None
+) -> Candidates:
+    return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
+
+
+# Kernels and generators are nothing a compiler can trace.
+_draw_untraced = torch.compiler.disable(_draw)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The exact softmax over all classes, tile by tile: the [B, V] matrix never stands whole.
+"""The exact softmax over all classes, tile by tile: the [B, V] matrix is never allocated whole.
 
 Every function works on the inner-product form of a scorer: queries [B, D], vectors [V, D] and
 biases [V] or None.
@@ -20,10 +20,10 @@ from widemax.heads.exact_topk import KernelKeeper, best_keeper
 from widemax.scoring.rows import widened
 
 # A tile of 2^20 scores (4 MB in float32) stays in the cache for the passes after the product:
-# fewer classes make the products slower, more the passes; flat from 2^19 to 2^21 at B = 1,024.
+# fewer classes slow down the products, more the passes; flat from 2^19 to 2^21 at B = 1,024.
 _TILE_SCORES = 2**20
 _TILE_ROWS = 2048
-# torch finds the best of a tile row by row and merges them, a fixed price per tile: wider ones.
+# torch finds the best of a tile row by row and merges them at a fixed cost per tile: wider ones.
 _TOPK_TILE_SCORES = 2**23
 _LOG2_E = math.log2(math.e)
 
@@ -64,7 +64,7 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 
 
 def _bit_tiles(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Iterator[_Tile]:
-    """Yield F·log2 e: after the product, exp is the dearest pass, and exp2 takes half its time."""
+    """Yield F·log2 e: after the product, exp is the slowest pass, and exp2 takes half its time."""
     biases = None if biases is None else widened(biases) * _LOG2_E
     return _tiles(queries * _LOG2_E, vectors, biases)
 
@@ -115,11 +115,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         wide_queries = widened(queries)
         scaled_queries = wide_queries * grad[:, None]
         grad_queries = torch.zeros_like(wide_queries)
-        # The first block of rows overwrites what the memory happens to hold, if there is a row.
+        # The first block of rows overwrites whatever the memory holds, if there is a row.
         empty = wide_queries.new_empty if len(queries) else wide_queries.new_zeros
         grad_vectors = empty(vectors.shape) if needs_vectors else None
         grad_biases = empty(biases.shape) if needs_biases else None
-        labels = _Labels(targets, target_weights, ctx.smoothing)
+        smoothing, flat_targets = ctx.smoothing, targets.flatten()
         with _without_autocast(queries):
             bits = log_normalizer[:, None] * _LOG2_E
             for tile in _bit_tiles(wide_queries, vectors, biases):
@@ -131,41 +131,25 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     grad_vectors[tile.classes].addmm_(prob.T, share, beta=keep)
                 if grad_biases is not None:
                     grad_biases[tile.classes].addmv_(prob.T, grad[tile.rows], beta=keep)
-            labels.subtract_from_queries(grad_queries, vectors)
+            # So far that is the gradient of the LSE; the labels subtract theirs in O(B·T·D).
+            labelled = widened(vectors[targets])
+            grad_queries -= torch.einsum("btd,bt->bd", labelled, target_weights)
+            if smoothing:
+                grad_queries -= smoothing * vectors.mean(0, dtype=grad_queries.dtype)
             if grad_vectors is not None:
-                labels.subtract_from_vectors(grad_vectors, scaled_queries)
+                labelled = target_weights[:, :, None] * scaled_queries[:, None]
+                grad_vectors.index_add_(0, flat_targets, labelled.flatten(0, 1), alpha=-1)
+                if smoothing:
+                    grad_vectors -= scaled_queries.sum(0) * (smoothing / len(vectors))
                 grad_vectors = grad_vectors.to(vectors.dtype)
             if grad_biases is not None:
-                labels.subtract_from_biases(grad_biases, grad)
+                labelled = target_weights * grad[:, None]
+                grad_biases.index_add_(0, flat_targets, labelled.flatten(), alpha=-1)
+                if smoothing:
+                    grad_biases -= grad.sum() * (smoothing / len(biases))
                 grad_biases = grad_biases.to(biases.dtype)
         grad_queries = (grad_queries * grad[:, None]).to(queries.dtype)
         return grad_queries, grad_vectors, grad_biases, None, None, None
-
-
-class _Labels(NamedTuple):
-    """What the labels take away from the gradient of the LSE, in place: it costs O(B·T·D)."""
-
-    targets: Tensor
-    weights: Tensor
-    smoothing: float
-
-    def subtract_from_queries(self, grad_queries: Tensor, vectors: Tensor) -> None:
-        labelled = widened(vectors[self.targets])
-        grad_queries -= torch.einsum("btd,bt->bd", labelled, self.weights)
-        if self.smoothing:
-            grad_queries -= self.smoothing * vectors.mean(0, dtype=grad_queries.dtype)
-
-    def subtract_from_vectors(self, grad_vectors: Tensor, scaled_queries: Tensor) -> None:
-        labelled = self.weights[:, :, None] * scaled_queries[:, None]
-        grad_vectors.index_add_(0, self.targets.flatten(), labelled.flatten(0, 1), alpha=-1)
-        if self.smoothing:
-            grad_vectors -= scaled_queries.sum(0) * (self.smoothing / len(grad_vectors))
-
-    def subtract_from_biases(self, grad_biases: Tensor, grad: Tensor) -> None:
-        labelled = self.weights * grad[:, None]
-        grad_biases.index_add_(0, self.targets.flatten(), labelled.flatten(), alpha=-1)
-        if self.smoothing:
-            grad_biases -= grad.sum() * (self.smoothing / len(grad_biases))
 
 
 def linear_cross_entropy(
@@ -179,9 +163,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Return the exact cross-entropy [B] with labels ``target_weights`` [B, T] on ``targets``.
 
-    It equals ``cross_entropy(queries @ vectors.T + biases, labels)`` with the labels made dense,
-    the mass ``label_smoothing`` spread over all classes; at most a few tiles of scores stand at
-    once.
+    It equals ``cross_entropy(queries @ vectors.T + biases, labels)`` with dense labels, the mass
+    ``label_smoothing`` spread over all classes; only a few tiles of scores are in memory at once.
     """
     weights = target_weights * (1 - label_smoothing)
     arguments = (queries, vectors, biases, targets, weights, label_smoothing)
@@ -206,9 +189,9 @@ def linear_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Te
 
 def linear_log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
     """Return log Z = LSE over all classes of F, [B], differentiable."""
-    nothing = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-    no_weight = widened(queries).new_empty((len(queries), 0))
-    return linear_cross_entropy(queries, vectors, biases, nothing, no_weight)
+    no_targets = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
+    no_weights = widened(queries).new_empty((len(queries), 0))
+    return linear_cross_entropy(queries, vectors, biases, no_targets, no_weights)
 
 
 @torch.no_grad()
@@ -222,7 +205,7 @@ def linear_topk(
 ) -> TopK:
     """Return the k best classes of each row, leaving out ``exclude`` [B, E] (-1: nothing).
 
-    Of equal scores the smaller id is the better.
+    Of equal scores the smaller id comes first.
     """
     queries = widened(queries)
     keeper = best_keeper(queries, k, exclude)

@@ -1,6 +1,6 @@
-"""The k best classes of each row, kept while the tiles of scores go by, classes in rising order.
+"""The k best classes of each row, kept while tiles of scores arrive, classes in rising order.
 
-Of equal scores the smaller id is the better: what comes out does not depend on the tiles.
+Of equal scores the smaller id comes first: the result does not depend on the tiles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from widemax.validation import ABSENT
 
 
 class BestKeeper(Protocol):
-    """Takes the scores of some rows, tile by tile, and gives back the best of each row."""
+    """Takes the scores of some rows, tile by tile, and returns the best of each row."""
 
     def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
         """Take the scores of classes ``first_id`` and following for these rows."""
@@ -26,9 +26,9 @@ class BestKeeper(Protocol):
 
 
 def best_keeper(queries: Tensor, k: int, exclude: Tensor | None = None) -> BestKeeper:
-    """Return what keeps the k best for each query: the kernel on the CPU, torch elsewhere.
+    """Return a keeper of the k best for each query: the kernel on the CPU, torch elsewhere.
 
-    What a row excludes, [B, E] with -1 for nothing, is never kept.
+    It never keeps what a row excludes, [B, E] with -1 for nothing.
     """
     if queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64):
         return KernelKeeper(queries, k, exclude)
@@ -36,12 +36,12 @@ def best_keeper(queries: Tensor, k: int, exclude: Tensor | None = None) -> BestK
 
 
 class KernelKeeper:
-    """Keeps the best on the CPU: torch's threads take block maxima, a kernel what stands out.
+    """Keeps the best on the CPU: torch takes the maxima of blocks, a kernel what stands out.
 
     After the first tiles hardly a block holds a score above the k-th best so far, so that only
-    the maxima cost a pass over the scores. They are left to torch, which takes them fastest; the
-    kernel goes on in OpenMP's threads, which are still awake from that. What is excluded is told
-    when it would enter: to take it out of every tile would cost more than to look it up then.
+    the maxima cost a pass over the scores. torch takes them fastest, and the kernel continues in
+    OpenMP's threads, which are still awake from that. Excluded classes are looked up when they
+    would enter: removing them from every tile would cost more.
     """
 
     def __init__(self, queries: Tensor, k: int, exclude: Tensor | None = None) -> None:

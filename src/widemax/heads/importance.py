@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from widemax.declarations import Need, declare
-from widemax.heads.base import ScorerHead
+from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
 from widemax.objectives import effective_sample_size, importance_sampling
 from widemax.sampling import Sampler
@@ -30,26 +30,14 @@ _MAX_BLOCKS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceDraw:
-    """What one forward of an ``ImportanceHead`` drew, and what it was worth.
-
-    Formula: ESS = (Σ r)² / Σ r² of each row, r = exp(F)/q, over ``num_drawn`` candidates.
-
-    Shapes: one whole number and two numbers; both 0 for an empty batch.
-
-    Cost: it only holds them.
-
-    Reference: Bengio & Senécal 2008.
-
-    Use when: watching whether the proposal keeps up with the model. Avoid when: the ESS of each
-    row is wanted (``effective_sample_size``).
-
-    >>> ImportanceDraw(num_drawn=9, smallest_effective_size=2.5, mean_effective_size=4.0).num_drawn
-    9
-    """
+    """What one forward of an ``ImportanceHead`` drew: does the proposal keep up with the model?"""
 
     num_drawn: int
+    """Candidates drawn for each row."""
     smallest_effective_size: float
+    """The smallest ESS of a row, 0 for an empty batch; see ``effective_sample_size``."""
     mean_effective_size: float
+    """The mean ESS over the rows, 0 for an empty batch."""
 
 
 @declare.head(
@@ -60,18 +48,18 @@ class ImportanceDraw:
     fixed={"unique": False},
     usual={"unique": False},
 )
-class ImportanceHead(ScorerHead):
+class ImportanceHead(SamplerHead):
     """Softmax training with log Z from draws alone, as many as the sample needs.
 
     Formula: L = −F(x, t) + log Σ_i exp(F(x, y_i)) / Q(y_i). With ``effective_size`` the number of
     draws is doubled until ESS = (Σ r)² / Σ r² of **every row** of the batch reaches it, up to
     ``max_samples`` (None: 64 · num_samples). A mean over the rows would hide the one row whose
-    log Z is missed; that row is the one that diverges.
+    log Z is missed, which is the one that diverges.
 
     Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count. ``context`` [B, …] is handed to the sampler (``NGramSampler``).
+    ``ignore_index`` do not count. ``context`` [B, …] is passed to the sampler (``NGramSampler``).
 
-    Cost: O(B·S·D), S = draws made; memory O(B·S). ``last_draw`` tells S and the ESS.
+    Cost: O(B·S·D), S = draws made; memory O(B·S). ``last_draw`` holds S and the ESS.
 
     Reference: Bengio & Senécal 2003, 2008.
 
@@ -79,10 +67,9 @@ class ImportanceHead(ScorerHead):
     ``SampledHead`` with ``sampled_softmax`` is bounded with any proposal.
 
     The sampler must draw with replacement and without limit: ESS counts independent draws. ESS is
-    an estimate itself: while no likely class has been drawn, it looks better than it is, so that
-    num_samples must not be tiny. In training mode a sampler with ``adapt`` is told the ratios.
+    an estimate itself: while no likely class has been drawn, it looks better than it is, so
+    num_samples must not be tiny. In training mode a sampler with ``adapt`` receives the ratios.
 
-    >>> import torch
     >>> import widemax as wm
     >>> scorer = wm.TableScorer(1000, 16)
     >>> head = ImportanceHead(scorer, wm.UniformSampler(1000), num_samples=32, effective_size=20)
@@ -105,18 +92,11 @@ class ImportanceHead(ScorerHead):
         max_samples: int | None = None,
         ignore_index: int = -100,
     ) -> None:
-        if scorer.num_classes != sampler.num_classes:
-            raise ValueError(
-                f"scorer and sampler must have the same num_classes, got {scorer.num_classes:,} "
-                f"and {sampler.num_classes:,}"
-            )
+        num_samples = check_num_samples(num_samples)
+        super().__init__(scorer, sampler, num_samples, ignore_index)
         _check_draws_with_replacement(sampler)
-        super().__init__(scorer)
-        self.sampler = sampler
-        self.num_samples = check_num_samples(num_samples)
-        self.max_samples = _check_max_samples(max_samples, self.num_samples, effective_size)
+        self.max_samples = _check_max_samples(max_samples, num_samples, effective_size)
         self.effective_size = effective_size
-        self.ignore_index = ignore_index
         self.last_draw = None
 
     def forward(
@@ -133,7 +113,7 @@ class ImportanceHead(ScorerHead):
         self._check_unlimited(batch.targets)
         if context is not None:
             self._set_context(context, batch, len(hidden))
-        sample = self._draw(batch, generator)
+        sample = self._draw_enough(batch, generator)
         losses = importance_sampling(
             self._target_scores(batch),
             sample.scores,
@@ -144,41 +124,37 @@ class ImportanceHead(ScorerHead):
             self._adapt(sample)
         return batch.finish(losses)
 
-    def _draw(self, batch: Batch, generator: torch.Generator | None) -> _Sample:
+    def _draw_enough(self, batch: Batch, generator: torch.Generator | None) -> _Sample:
         """Draw a block, and while some row's ESS is too small as many again."""
         sample = self._draw_block(self.num_samples, batch, generator)
         learns, self.sampler.training = self.sampler.training, False
         try:
-            # Only the first block teaches a learning sampler: a batch is to be learned from once.
-            while not self._is_enough(sample.effective_size()):
+            # Only the first block teaches a learning sampler: it learns from each batch once.
+            while not self._is_enough(reached := sample.effective_size()):
                 size = min(sample.size, self.max_samples - sample.size)
                 if size == 0:
                     break
                 sample = sample.join(self._draw_block(size, batch, generator))
         finally:
             self.sampler.training = learns
-        self._report(sample)
-        return sample
-
-    def _draw_block(self, size: int, batch: Batch, generator: torch.Generator | None) -> _Sample:
-        candidates = self.sampler.sample(
-            size, batch.targets, hidden=batch.hidden, generator=generator
-        )
-        scores = self.scorer(batch.hidden, candidates.ids)
-        return _Sample(candidates.ids, scores, candidates.log_expected_count)
-
-    def _is_enough(self, effective_size: Tensor) -> bool:
-        wanted = self.effective_size
-        return wanted is None or bool((effective_size >= wanted).all())
-
-    def _report(self, sample: _Sample) -> None:
-        reached = sample.effective_size()
         self.last_draw = ImportanceDraw(
             num_drawn=sample.size,
             smallest_effective_size=reached.min().item() if len(reached) else 0.0,
             mean_effective_size=reached.mean().item() if len(reached) else 0.0,
         )
         _LOGGER.debug("%s", self.last_draw)
+        return sample
+
+    def _draw_block(
+        self, size: int | None, batch: Batch, generator: torch.Generator | None
+    ) -> _Sample:
+        candidates = self._draw(size, batch, generator)
+        scores = self.scorer(batch.hidden, candidates.ids)
+        return _Sample(candidates.ids, scores, candidates.log_expected_count)
+
+    def _is_enough(self, effective_size: Tensor) -> bool:
+        wanted = self.effective_size
+        return wanted is None or bool((effective_size >= wanted).all())
 
     def _adapt(self, sample: _Sample) -> None:
         """Let a sampler that can follow the model see what the draws were worth."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.declarations import declare
-from widemax.heads.base import ScorerHead
+from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
 from widemax.heads.masks import hits_by_class, hits_by_query
 from widemax.objectives import Objective, find_from_factors, sampled_softmax
@@ -19,7 +19,7 @@ from widemax.validation import check_ids, check_tensor
 @declare.head(
     "sampled", slots=["scorer", "sampler", "objective"], traits=["vectors", "sparse", "kernel"]
 )
-class SampledHead(ScorerHead):
+class SampledHead(SamplerHead):
     """Any scorer, any sampler and any objective, put together.
 
     Formula: L = objective(F(x, t), F(x, S), log Q(t), log Q(S)), S drawn by the sampler.
@@ -37,15 +37,12 @@ class SampledHead(ScorerHead):
     Use when: V is so large that the exact step is too slow. Avoid when: it is not
     (``FullHead`` has no bias).
 
-    >>> import torch
     >>> import widemax as wm
-    >>> _ = torch.manual_seed(0)
-    >>> head = wm.SampledHead(wm.TableScorer(1000, 16), wm.LogUniformSampler(1000),
-    ...                       objective=wm.sampled_softmax, num_samples=64)
-    >>> loss = head(torch.randn(8, 16), torch.randint(1000, (8,))).mean()
-    >>> loss.backward()
-    >>> head.topk(torch.randn(8, 16), k=10).ids.shape
-    torch.Size([8, 10])
+    >>> scorer, sampler = wm.TableScorer(1000, 16), wm.UniformSampler(1000, unique=True)
+    >>> head = wm.SampledHead(scorer, sampler, objective=wm.sampled_softmax, num_samples=999)
+    >>> _ = scorer.weight.data.zero_()
+    >>> round(head(torch.randn(8, 16), torch.arange(8)).mean().item(), 2)  # near log 1000
+    6.91
     """
 
     def __init__(
@@ -57,20 +54,10 @@ class SampledHead(ScorerHead):
         num_samples: int | None = None,
         ignore_index: int = -100,
     ) -> None:
-        super().__init__(scorer)
-        if not callable(getattr(sampler, "sample", None)):
-            raise ValueError(f"sampler must be a Sampler, got {type(sampler).__name__}")
+        super().__init__(scorer, sampler, num_samples, ignore_index)
         if not callable(objective):
             raise ValueError(f"objective must be a function, got {objective!r}")
-        if scorer.num_classes != sampler.num_classes:
-            raise ValueError(
-                f"scorer and sampler must have the same num_classes, got {scorer.num_classes:,} "
-                f"and {sampler.num_classes:,}"
-            )
-        self.sampler = sampler
         self.objective = objective
-        self.num_samples = num_samples
-        self.ignore_index = ignore_index
 
     def forward(
         self,
@@ -90,11 +77,9 @@ class SampledHead(ScorerHead):
             _check_shape("history", history, len(hidden), "H")
         if query_ids is not None:
             _check_shape("query_ids", query_ids, len(hidden))
-        draw = _draw_untraced if torch.compiler.is_compiling() else _draw
-        candidates = draw(self.sampler, self.num_samples, batch, generator)
+        candidates = self._draw(self.num_samples, batch, generator)
         excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
-        losses = self._losses(batch, candidates, excluded)
-        return batch.finish(losses)
+        return batch.finish(self._losses(batch, candidates, excluded))
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
         ids = candidates.ids
@@ -109,32 +94,17 @@ class SampledHead(ScorerHead):
             if from_factors is not None:
                 product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
                 return from_factors(product, **counts_and_hits)
-        target_scores = self._target_scores(batch)
-        scores = self.scorer(batch.hidden, ids)
+        target_scores, scores = self._target_scores(batch), self.scorer(batch.hidden, ids)
         if excluded is not None:
             scores = scores.masked_fill(excluded, -torch.inf)
-        return self.objective(
-            target_scores,
-            scores,
-            target_mask=batch.target_mask,
-            **counts_and_hits,
-        )
+        mask = batch.target_mask
+        return self.objective(target_scores, scores, target_mask=mask, **counts_and_hits)
 
 
 def _is_plain(scorer: Scorer) -> bool:
     """Return whether calling the scorer does no more than multiply the factors out."""
     hooked = scorer._forward_hooks or scorer._forward_pre_hooks or scorer._backward_hooks
     return not hooked and type(scorer).forward is Scorer.forward
-
-
-def _draw(
-    sampler: Sampler, num_samples: int | None, batch: Batch, generator: torch.Generator | None
-) -> Candidates:
-    return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
-
-
-# Kernels and generators are nothing a compiler can trace.
-_draw_untraced = torch.compiler.disable(_draw)  # type: ignore[no-untyped-call]
 
 
 def _check_shape(name: str, values: Tensor, rows: int, *columns: str) -> None:
