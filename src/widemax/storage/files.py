@@ -15,6 +15,16 @@ import polars as pl
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 
 
+def temporary_name() -> str:
+    """Return a name for what is not whole yet; a crash may leave it behind."""
+    return f".{secrets.token_hex(8)}.part"
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a path has such a name."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a file that takes the name ``path`` only once it is whole and on disk.
@@ -34,7 +44,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     if not path.parent.is_dir():
         raise ValueError(f"path must lie in an existing folder, got {str(path)!r}")
     # A rename is atomic only within one file system, so the temporary file is a neighbour.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+    temporary = path.with_name(temporary_name())
     try:
         with temporary.open("xb") as file:
             yield file
@@ -72,7 +82,7 @@ def atomic_pair(folder: str | Path, names: tuple[str, str]) -> Iterator[tuple[Bi
 def remove_torn_files(folder: Path) -> None:
     """Remove what a process that was killed in ``atomic_write`` left in a folder."""
     for path in folder.iterdir():
-        if _TEMPORARY.fullmatch(path.name) and path.is_file():
+        if is_temporary(path) and path.is_file():
             path.unlink(missing_ok=True)
 
 

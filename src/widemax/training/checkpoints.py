@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import IO, Any, TypeVar
 
 from torch import Tensor
 
-from widemax.storage.files import sync_folder
+from widemax.storage.files import is_temporary, sync_folder, temporary_name
 from widemax.storage.locks import lock_for_writing
 from widemax.training.checkpoint_files import (
     MANIFEST,
@@ -28,7 +27,6 @@ from widemax.validation import check_whole
 MAX_STEP = 2**63 - 1
 
 _NAME = re.compile(r"step-([0-9]{8,})")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 
 _T = TypeVar("_T")
 
@@ -36,22 +34,12 @@ _T = TypeVar("_T")
 class CheckpointStore:
     """The checkpoints of one run, in the folder ``checkpoints`` of its folder.
 
-    Formula: kept are the ``keep_last`` newest and the one with the smallest metric.
-
-    Shapes: each checkpoint is a folder ``step-00001234`` of model and state tensors
-    (safetensors), state (JSON), and a manifest with the size and sha256 of each.
-
-    Cost: saving writes every byte once, hashed on the way, and waits for the disk; no tensor that
-    lies contiguous on the CPU is copied.
-
-    Reference: none.
-
-    Use when: a run must go on after a crash, a full disk or a kill at any moment. Avoid when: doing
-    the run again takes seconds.
-
-    A checkpoint is written under another name, put on disk, and renamed once it is whole; older
-    ones are removed after that. One process writes at a time, from ``with`` or the first ``save``
-    until ``close``; any number may read meanwhile.
+    Each is a folder ``step-00001234`` of model and state tensors (safetensors), state (JSON), and a
+    manifest with the size and sha256 of each. It is written under another name, put on disk, and
+    renamed once it is whole; only then are older ones removed, except the ``keep_last`` newest and
+    the one with the smallest metric. So a run survives a crash, a full disk or a kill at any
+    moment. One process writes at a time, from ``with`` or the first ``save`` until ``close``; any
+    number may read meanwhile. Saving copies no tensor that lies contiguous on the CPU.
 
     >>> import tempfile, torch
     >>> with CheckpointStore(tempfile.mkdtemp(), keep_last=1) as store:
@@ -136,7 +124,7 @@ class CheckpointStore:
         self._begin_writing()
         overtaken = self._overtaken(step)
         metrics = {**self._metrics(overtaken), step: metric}
-        temporary = self._root / _temporary_name()
+        temporary = self._root / temporary_name()
         with self._naming_the_folder(f"save step {step:,}"):
             try:
                 write_checkpoint(temporary, step, model_tensors, state_tensors, state, metric)
@@ -156,7 +144,7 @@ class CheckpointStore:
 
     def _remove(self, step: int) -> None:
         """Remove a checkpoint so that no half of it ever has the name of a checkpoint."""
-        temporary = self._root / _temporary_name()
+        temporary = self._root / temporary_name()
         self._path(step).rename(temporary)
         # What cannot be removed now is removed when the next writer begins.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -173,7 +161,7 @@ class CheckpointStore:
             self._lock = lock_for_writing(self._root / "lock", self.folder)
             for path in self._root.iterdir():
                 torn = _NAME.fullmatch(path.name) and not (path / MANIFEST).exists()
-                if torn or _TEMPORARY.fullmatch(path.name):
+                if torn or is_temporary(path):
                     shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
@@ -211,7 +199,7 @@ class CheckpointStore:
         return metrics
 
     def _read(self, read: Callable[[list[int]], _T]) -> _T:
-        """Return what ``read`` finds among the steps, anew if a writer changes them meanwhile."""
+        """Return what ``read`` finds among the steps, again if a writer changes them meanwhile."""
         while True:
             steps = self.steps()
             try:
@@ -225,7 +213,7 @@ class CheckpointStore:
             try:
                 return self._at(steps, step)
             except DamagedCheckpointError as error:
-                # With none left, to begin again from nothing would be no fallback.
+                # With none left, starting from nothing would be no fallback.
                 self._skip(step, error, skip_damaged and step != steps[0])
         return None
 
@@ -245,7 +233,7 @@ class CheckpointStore:
         return None
 
     def _skip(self, step: int, error: DamagedCheckpointError, allowed: bool) -> None:
-        # One that is gone was no damaged one: a writer removed it, and all is read anew.
+        # One that is gone is not damaged: a writer removed it, and all is read again.
         if not allowed or step not in self.steps():
             raise error
         warnings.warn(f"skipped a damaged checkpoint: {error}", stacklevel=6)
@@ -266,10 +254,6 @@ class CheckpointStore:
 
 def _folder_name(step: int) -> str:
     return f"step-{step:08d}"
-
-
-def _temporary_name() -> str:
-    return f".{secrets.token_hex(8)}.part"
 
 
 def _smallest(metrics: Mapping[int, float | None]) -> list[int]:

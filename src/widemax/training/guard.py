@@ -1,4 +1,4 @@
-"""Stop training at the first number that is none, before it spreads into the weights."""
+"""Stop training at the first number that is not finite, before it spreads into the weights."""
 
 from __future__ import annotations
 
@@ -9,22 +9,7 @@ from torch import Tensor, nn
 
 
 class NonFiniteError(ValueError):
-    """A loss, gradient or parameter became NaN or infinite.
-
-    Formula: raised when some entry x has not |x| < ∞.
-
-    Shapes: none; ``step`` and ``tensor`` name where it happened.
-
-    Cost: none.
-
-    Reference: none.
-
-    Use when: catching it, to go back to the last checkpoint. Avoid when: the scores are meant to
-    be −inf (removed candidates never reach a parameter).
-
-    >>> NonFiniteError(step=3, tensor="head.scorer.weight", value=float("nan")).step
-    3
-    """
+    """A loss, gradient or parameter became NaN or infinite, at ``step`` and in ``tensor``."""
 
     def __init__(self, *, step: int, tensor: str, value: float) -> None:
         super().__init__(f"step {step:,}: {tensor} holds {value}, a finite number is needed")
@@ -35,19 +20,10 @@ class NonFiniteError(ValueError):
 def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
     """Raise ``NonFiniteError`` if a loss or a gradient is NaN or infinite, naming where it began.
 
-    Formula: Σ x is finite for every tensor, or each of its entries is. A bad parameter is named
-    before the losses, and those before the gradients; one that took no part is not looked at.
-
-    Shapes: ``losses`` of any shape; call it after ``backward`` and before ``optimizer.step``, and
-    nothing bad is ever written to the weights.
-
-    Cost: one pass over the gradients, and only if the losses or one gradient is bad a second over
-    the parameters to find the culprit.
-
-    Reference: none.
-
-    Use when: training for longer than you watch. Avoid when: gradients are scaled for float16
-    (the scaler skips such steps by itself).
+    Called after ``backward`` and before ``optimizer.step``, it keeps anything bad from the weights.
+    A bad parameter is named before the losses, and those before the gradients. Costs one pass over
+    the gradients, and a second over the parameters only to find the culprit. With gradients scaled
+    for float16 the scaler skips such steps by itself.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -80,7 +56,7 @@ def _suspects(model: nn.Module, losses: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Return whether all entries are finite; a sum tells in one pass without a copy."""
+    """Return whether all entries are finite; their sum decides in one pass without a copy."""
     values = tensor.detach()
     # The entries of a sparse gradient as they stand: to join those of one row would cost a sort.
     entries = values._values() if values.is_sparse else values

@@ -15,24 +15,11 @@ from widemax.training.checkpoints import CheckpointStore
 from widemax.training.steps import Steps
 from widemax.training.tracking import Tracker
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupted(Exception):
-    """Training was told to stop; all that was done is saved.
-
-    Formula: none.
-
-    Shapes: none.
-
-    Cost: none.
-
-    Reference: none.
-
-    Use when: calling ``widemax.train`` where SIGINT or SIGTERM may come. Avoid when: nothing else
-    raises it.
-
-    >>> issubclass(Interrupted, Exception)
-    True
-    """
+    """Training was stopped by a signal; all that was done is saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +27,19 @@ class Plan:
     """How a loop trains: what of a configuration concerns it."""
 
     total_steps: int
+    """When to stop at the latest."""
     learning_rate: Callable[[int], float]
+    """The learning rate of each step, counted from 0."""
     time_budget: float = math.inf
+    """After how many seconds to stop, those before a resumption included."""
     validate_every: int = 0
+    """Every how many steps to validate; 0 is at the end of each epoch."""
     patience: int = 0
+    """After how many validations without a better metric to stop; 0 is never."""
     checkpoint_every: int = 0
+    """Every how many steps to save; 0 is at the end of each epoch."""
     metric: str = "loss"
+    """Which metric of a validation decides; all but "loss" are better when larger."""
 
 
 @dataclass
@@ -53,19 +47,24 @@ class Progress:
     """Where a run stands: all that is not in the model, the optimiser or a generator."""
 
     step: int = 0
+    """How many steps were taken."""
     seconds: float = 0.0
+    """How long training has taken."""
     best: float = math.inf
+    """The best metric so far, as something to minimise."""
     best_step: int = 0
+    """The step it was measured at."""
     waited: int = 0
+    """How many validations since then were no better."""
     finished: str = ""
+    """Why training ended: "steps", "time" or "patience"; empty while it has not."""
 
 
 class Loop:
     """Takes steps until their number, time or patience is spent.
 
-    What a step does is the business of ``Steps``; its number and its state, saved with every
-    checkpoint, say all that the next one depends on. Validation runs between steps and draws
-    nothing.
+    ``Steps`` decides what a step does; its number and its state, saved with every checkpoint,
+    determine the next one. Validation runs between steps and draws nothing.
     """
 
     def __init__(
@@ -155,7 +154,7 @@ class Loop:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Turn SIGINT and SIGTERM into a wish that is heard after the step."""
+        """Turn SIGINT and SIGTERM into a request that is answered after the step."""
 
         def note(number: int, frame: FrameType | None) -> None:
             self._stop_signal = number
@@ -170,6 +169,3 @@ class Loop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)

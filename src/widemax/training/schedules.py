@@ -14,16 +14,8 @@ def learning_rate_at(
 ) -> Callable[[int], float]:
     """Return the learning rate of each step, counted from 0.
 
-    Formula: it rises from base/w to base over the w warm-up steps; then, with p the part of the
-    rest that is done, it is base, base·(1 − p) or base·(1 + cos πp)/2.
-
-    Shapes: none.
-
-    Cost: none.
-
-    Reference: Loshchilov & Hutter 2017 (cosine).
-
-    Use when: training by ``Loop``. Avoid when: you have a scheduler of torch.
+    It rises from base/w to base over the w warm-up steps; then, with p the part of the rest that is
+    done, it is base, base·(1 − p) or base·(1 + cos πp)/2 (Loshchilov & Hutter 2017).
 
     >>> rate = learning_rate_at("linear", 1.0, total_steps=4, warmup_steps=2)
     >>> [rate(step) for step in range(4)]

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 from widemax.extras import import_extra
 from widemax.storage.files import atomic_write, read_text
 
+_TENSORBOARD = "torch.utils.tensorboard"
+
 
 class Tracker(Protocol):
     """Something that takes the metrics of a step."""
@@ -24,17 +26,7 @@ class Tracker(Protocol):
 
 
 class JsonLines:
-    """The metrics of a run, one JSON object a line.
-
-    Formula: none.
-
-    Shapes: each line holds ``step`` and the metrics; what is not finite is null.
-
-    Cost: one short write a line, flushed.
-
-    Reference: none.
-
-    Use when: a run is followed or compared. Avoid when: nothing else writes ``metrics.jsonl``.
+    """The metrics of a run, one JSON object a line; what is not finite is null.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "metrics.jsonl"
@@ -45,7 +37,7 @@ class JsonLines:
     """
 
     def __init__(self, path: str | Path, *, after_step: int | None = None) -> None:
-        """Go on with a file; lines after ``after_step`` belong to a part that is run again."""
+        """Continue a file; lines after ``after_step`` belong to a part that is run again."""
         self.path = Path(path)
         lines = read_metrics(self.path) if self.path.exists() else []
         kept = [line for line in lines if after_step is not None and line["step"] <= after_step]
@@ -81,31 +73,14 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _summary_writer_class() -> Any:
-    return import_extra("tensorboard", "torch.utils.tensorboard").SummaryWriter
-
-
 class TensorBoard:
-    """The metrics of a run for TensorBoard; needs the package ``tensorboard``.
-
-    Formula: none.
-
-    Shapes: none.
-
-    Cost: one small event a metric.
-
-    Reference: none.
-
-    Use when: curves are wanted beside those of other tools. Avoid when: ``metrics.jsonl`` is
-    enough.
-
-    >>> TensorBoard.__name__
-    'TensorBoard'
-    """
+    """The metrics of a run for TensorBoard; needs the package ``tensorboard``."""
 
     def __init__(self, folder: str | Path, *, after_step: int = 0) -> None:
-        """Go on with a folder; points after ``after_step`` belong to a part that is run again."""
-        self._writer = _summary_writer_class()(str(folder), purge_step=after_step + 1)
+        """Continue a folder; points after ``after_step`` belong to a part that is run again."""
+        self._writer = import_extra("tensorboard", _TENSORBOARD).SummaryWriter(
+            str(folder), purge_step=after_step + 1
+        )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one point to each curve."""
@@ -131,22 +106,7 @@ def _refusal_named(mlflow: Any) -> Iterator[None]:
 
 
 class MLflow:
-    """The metrics of a run for MLflow; needs the package ``mlflow`` or ``mlflow-skinny``.
-
-    Formula: none.
-
-    Shapes: none.
-
-    Cost: one call a validation.
-
-    Reference: none.
-
-    Use when: runs are kept on a tracking server (``MLFLOW_TRACKING_URI``). Avoid when:
-    ``metrics.jsonl`` is enough.
-
-    >>> MLflow.__name__
-    'MLflow'
-    """
+    """The metrics of a run for MLflow; needs the package ``mlflow`` or ``mlflow-skinny``."""
 
     def __init__(self, name: str) -> None:
         self._mlflow = import_extra("mlflow")
@@ -166,7 +126,7 @@ class MLflow:
 def check_tracking(name: str) -> None:
     """Raise if a tracker cannot be used: before the data are read and a folder is made."""
     if name == "tensorboard":
-        _summary_writer_class()
+        import_extra("tensorboard", _TENSORBOARD)
     elif name == "mlflow":
         mlflow = import_extra("mlflow")
         with _refusal_named(mlflow):
