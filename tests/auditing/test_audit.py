@@ -424,7 +424,7 @@ def test_several_positives_and_ignored_examples(make):
 @pytest.mark.parametrize("batch_size", [None, 5, N])
 def test_each_example_counts_once_however_they_are_cut(monkeypatch, batch_size):
     """Chunks of three, batches of five of sixteen: no remainder is lost or counted twice."""
-    monkeypatch.setattr(gradient, "_MAX_NUMBERS", 3 * 20 * V)
+    monkeypatch.setattr(gradient, "_MAX_VALUES", 3 * 20 * V)
     exact = audited(SampledHead(scorer(), AllClassesSampler(V)), batch_size=batch_size, draws=40)
     assert exact.bias_high < 1e-6
     assert exact.cosine == pytest.approx(1.0)
@@ -433,7 +433,7 @@ def test_each_example_counts_once_however_they_are_cut(monkeypatch, batch_size):
 def test_chunks_change_nothing_but_the_draws(monkeypatch):
     head = SampledHead(scorer(), unigram(), objective=info_nce, num_samples=10)
     whole = audited(head, draws=200)
-    monkeypatch.setattr(gradient, "_MAX_NUMBERS", 5 * 20 * V)
+    monkeypatch.setattr(gradient, "_MAX_VALUES", 5 * 20 * V)
     cut = audited(head, draws=200)
     assert cut.bias != whole.bias
     assert cut.bias == pytest.approx(whole.bias, rel=0.05)

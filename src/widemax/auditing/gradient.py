@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,25 +12,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from widemax.auditing.moments import (
-    NUM_GROUPS,
-    Moments,
-    cosine,
-    no_moments,
-    relative_bias,
-    relative_spread,
-)
-from widemax.auditing.notes import notes_on
-from widemax.auditing.proposal import ProposalFit, fit_of_proposal
+from widemax.auditing.moments import NUM_GROUPS, Moments, cosine, relative_bias, relative_spread
+from widemax.auditing.proposal import ProposalFit, measure_proposal, notes_on
 from widemax.auditing.report import AuditReport
-from widemax.auditing.space import GradientSpace, HiddenSpace, ScoreSpace, ignore_index_of
+from widemax.auditing.space import GradientSpace, HiddenSpace, ScoreSpace
 from widemax.heads import Head, SampledHead
 from widemax.validation import ABSENT, check_fraction, check_targets
 
 Progress = Callable[[int, int], None]
 
-# The group means of a chunk of examples, [NUM_GROUPS, R, V], hold at most this many numbers.
-_MAX_NUMBERS = 2**25
+# The group means of a chunk of examples, [NUM_GROUPS, R, V], hold at most this many values.
+_MAX_VALUES = 2**25
 _MAX_ROWS = 2048
 
 
@@ -46,33 +39,24 @@ def audit(
 ) -> AuditReport:
     """Measure how far a head's expected gradient is from the exact softmax's, on your data.
 
-    Formula: bias² = ⟨ḡ_j − g*, ḡ_k − g*⟩ / ‖g*‖², the mean over pairs of independent groups of
-    draws, which the noise of the draws does not inflate. For a ``SampledHead`` g is taken for the
-    scores of all classes, g* = softmax(F) − label; for any other head g is taken for ``hidden``
-    and g* is the gradient of its own −log P.
+    bias² = ⟨ḡ_j − g*, ḡ_k − g*⟩ / ‖g*‖², the mean over pairs of independent groups of draws, which
+    the noise of the draws does not inflate. For a ``SampledHead`` g is taken for the scores of all
+    classes, g* = softmax(F) − label; for any other head g is taken for ``hidden`` and g* is the
+    gradient of its own −log P. Logistic losses such as ``nce``, and label smoothing, are far from
+    the softmax without being wrong; ``notes`` of the report says so.
 
-    Shapes: hidden [N, D]; targets [N] or [N, T]. In each draw every example is trained on once:
-    all together, or in random batches of ``batch_size``, which must be given where candidates
-    come from the batch.
+    In each draw every example (hidden [N, D], targets [N] or [N, T]) is trained on once: all
+    together, or in random batches of ``batch_size``, which must be given where candidates come
+    from the batch. ``draws`` is rounded up to a multiple of 20; where nothing is random, 20 are
+    made. It costs O(draws·N·S·D). ``progress(done, total)`` is called after each draw.
 
-    Cost: O(draws·N·S·D), plus 20·V numbers for each example of a chunk (at most 2^25 in all, or
-    one example). ``draws`` is rounded up to a multiple of 20; where nothing is random 20 are made.
+    The head is not changed: its samplers do not learn from the audit, no gradient is written.
 
-    Reference: the jackknife of a U-statistic: Efron & Stein 1981.
-
-    Use when: choosing sampler, objective and ``num_samples``, or testing your own. Avoid when: the
-    loss is not meant to be a softmax: ``nce`` and its kin are far from it and right (a note says
-    so), and so is label smoothing.
-
-    The head is left as it was: its samplers do not learn from the audit, no gradient is written.
-    ``progress(done, total)`` is called after each draw.
-
-    >>> import torch
     >>> import widemax as wm
     >>> _ = torch.manual_seed(0)
     >>> head = wm.SampledHead(wm.TableScorer(50, 4), wm.AllClassesSampler(50))
     >>> hidden, targets = torch.randn(8, 4), torch.arange(8)
-    >>> report = audit(head, hidden, targets)  # every class competes: nothing is left to chance
+    >>> report = audit(head, hidden, targets)  # every class competes: nothing is random
     >>> round(report.bias, 3), report.biased
     (0.0, False)
     """
@@ -81,22 +65,27 @@ def audit(
         raise ValueError(f"draws must be at least {NUM_GROUPS}, got {draws:,}")
     hidden, targets = _examples(head, hidden, targets)
     rounds = math.ceil(draws / NUM_GROUPS)
-    with _left_as_it_was(head):
-        fit = _fit(head, hidden, targets, batch_size, generator)
-        space = _space(head, hidden, targets)
-        found = _measure(space, rounds, _Batches(batch_size, generator), progress)
-    bias = relative_bias(found.moments)
+    space: GradientSpace
+    with _evaluating(head):
+        fit = _check_proposal(head, hidden, targets, batch_size, generator)
+        if isinstance(head, SampledHead):
+            space = ScoreSpace(head, hidden, targets)
+        else:
+            space = HiddenSpace(head, hidden, targets)
+        batches = _Batches(batch_size, generator)
+        moments, rounds = _measure(space, rounds, batches, progress)
+    bias = relative_bias(moments)
     return AuditReport(
         space=space.name,
         num_classes=head.num_classes,
         num_examples=len(hidden),
-        draws=found.rounds * NUM_GROUPS,
+        draws=rounds * NUM_GROUPS,
         tolerance=tolerance,
         bias=bias.value,
         bias_low=bias.low,
         bias_high=bias.high,
-        spread=relative_spread(found.moments, found.rounds),
-        cosine=cosine(found.moments),
+        spread=relative_spread(moments, rounds),
+        cosine=cosine(moments),
         effective_sample_size=fit.effective_sample_size if fit else None,
         divergence=fit.divergence if fit else None,
         notes=notes_on(head, fit),
@@ -127,52 +116,41 @@ class _Batches(NamedTuple):
                 yield rows, places
 
 
-class _Measured(NamedTuple):
-    moments: Moments
-    rounds: int
-
-
 def _measure(
     space: GradientSpace, rounds: int, batches: _Batches, progress: Progress | None
-) -> _Measured:
-    """Return the moments over all examples, a chunk of them at a time."""
+) -> tuple[Moments, int]:
+    """Return the moments over all examples, a chunk at a time, and how many rounds were made."""
     num_examples = len(space.hidden)
-    size = max(1, min(_MAX_ROWS, _MAX_NUMBERS // (NUM_GROUPS * space.width)))
+    size = max(1, min(_MAX_ROWS, _MAX_VALUES // (NUM_GROUPS * space.width)))
     chunks = torch.split(torch.arange(num_examples, device=space.hidden.device), size)
     total = len(chunks) * rounds * NUM_GROUPS
-    moments, most_rounds = no_moments(space.hidden.device), 1
+    found, most_rounds = [], 1
     for index, chunk in enumerate(chunks):
         done = index * rounds * NUM_GROUPS
         exact = space.exact(chunk)
         sums = exact.new_zeros((NUM_GROUPS, *exact.shape))
         made = 0
-        while made < rounds and not (made == 1 and _nothing_is_random(sums)):
+        # One round shows whether anything is random.
+        while made < rounds and not (made == 1 and bool((sums == sums[:1]).all())):
             for group in range(NUM_GROUPS):
                 for rows, places in batches.of(chunk, num_examples):
                     space.add_draw(rows, places, sums[group], batches.generator)
                 if progress is not None:
                     progress(done + made * NUM_GROUPS + group + 1, total)
             made += 1
-        moments = moments.plus(Moments.of(sums.div_(made), exact))
+        found.append(Moments.of(sums.div_(made), exact))
         most_rounds = max(most_rounds, made)
-    _check_finite(moments)
-    return _Measured(moments, most_rounds)
-
-
-def _nothing_is_random(sums: Tensor) -> bool:
-    return bool((sums == sums[:1]).all())
-
-
-def _check_finite(moments: Moments) -> None:
+    moments = functools.reduce(Moments.plus, found)
     if not (math.isfinite(float(moments.gram.sum())) and math.isfinite(moments.size)):
         raise ValueError("the gradients hold NaN or infinity: check hidden and the class vectors")
     if moments.size == 0:
         raise ValueError("the exact gradient is 0: the model is certain of every target")
+    return moments, most_rounds
 
 
 def _examples(head: Head, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the examples with a positive, absent positives marked -1; refuse none at all."""
-    ignored = targets == ignore_index_of(head)
+    ignored = targets == head.ignore_index
     check_targets(targets.masked_fill(ignored, 0), head.num_classes, absent=False)
     if hidden.dim() != 2 or len(hidden) != len(targets):
         raise ValueError(f"hidden must have shape [{len(targets)}, D], got {list(hidden.shape)}")
@@ -182,14 +160,14 @@ def _examples(head: Head, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tens
     return hidden.detach()[kept], targets.long().masked_fill(ignored, ABSENT)[kept]
 
 
-def _fit(
+def _check_proposal(
     head: Head,
     hidden: Tensor,
     targets: Tensor,
     batch_size: int | None,
     generator: torch.Generator | None,
 ) -> ProposalFit | None:
-    """Return how the proposal fits, after a look whether the batches suit it."""
+    """Return how the proposal fits, if there is one; refuse batches that do not suit it."""
     if batch_size is not None and not 1 <= batch_size <= len(hidden):
         raise ValueError(
             f"batch_size must be between 1 and {len(hidden):,} (examples), got {batch_size:,}"
@@ -197,7 +175,7 @@ def _fit(
     if not isinstance(head, SampledHead):
         return None
     size = len(hidden) if batch_size is None else batch_size
-    fit = fit_of_proposal(head, hidden[:size], targets[:size], generator)
+    fit = measure_proposal(head, hidden[:size], targets[:size], generator)
     if fit.from_batch and size == len(hidden):
         raise ValueError(
             f"batch_size must be given, and below {len(hidden):,} (examples), got {batch_size}: "
@@ -206,15 +184,9 @@ def _fit(
     return fit
 
 
-def _space(head: Head, hidden: Tensor, targets: Tensor) -> ScoreSpace | HiddenSpace:
-    if isinstance(head, SampledHead):
-        return ScoreSpace(head, hidden, targets)
-    return HiddenSpace(head, hidden, targets)
-
-
 @contextmanager
-def _left_as_it_was(head: Head) -> Iterator[None]:
-    """Hold the head in evaluation mode, in which samplers do not learn; notes say what warns."""
+def _evaluating(head: Head) -> Iterator[None]:
+    """Hold the head in evaluation mode, in which samplers do not learn; notes replace warnings."""
     modes = [(module, module.training) for module in head.modules()]
     head.eval()
     try:

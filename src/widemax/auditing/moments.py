@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Self
 
-import torch
 from torch import Tensor
 
 NUM_GROUPS = 20
-"""Independent groups the draws are dealt into: enough for an interval, few to keep in memory."""
+"""Independent groups of draws: enough for an interval, few enough to keep in memory."""
 
 _STUDENT_T = 2.093
 """The 97.5 % point of Student's t with NUM_GROUPS − 1 = 19 degrees of freedom."""
 
-
 _HIDDEN_ERRORS = 3.0
-"""So many standard errors of bias the noise may cancel: with 3 the upper end misses 0 to 7 %."""
+"""How many standard errors of bias noise may cancel: with 3 the upper end misses 0 to 7 %."""
 
 
 class Interval(NamedTuple):
@@ -30,7 +28,7 @@ class Interval(NamedTuple):
 class Moments(NamedTuple):
     """Inner products of d_k = (mean gradient of group k) − g*, summed over all examples.
 
-    They add up over examples, so that the gradients of only a few rows need to stand at once.
+    They add up over examples, so that only the gradients of a few rows are in memory at once.
     """
 
     gram: Tensor
@@ -50,9 +48,10 @@ class Moments(NamedTuple):
             size=float(exact.double().square().sum()),
         )
 
-    def plus(self, other: Moments) -> Moments:
+    def plus(self, other: Self) -> Self:
         """Return the moments of the examples of both."""
-        return Moments(self.gram + other.gram, self.along + other.along, self.size + other.size)
+        gram, along = self.gram + other.gram, self.along + other.along
+        return type(self)(gram, along, self.size + other.size)
 
 
 def relative_bias(moments: Moments) -> Interval:
@@ -114,9 +113,3 @@ def _largest_error(gram: Tensor) -> float:
     rest = (gram - means.mean() - effects - effects[:, None]).fill_diagonal_(0.0)
     square = float(rest.square().sum()) / (groups * (groups - 3))
     return math.sqrt(math.sqrt(square) / groups)
-
-
-def no_moments(device: torch.device) -> Moments:
-    """Return the moments of no example."""
-    gram = torch.zeros(NUM_GROUPS, NUM_GROUPS, dtype=torch.float64, device=device)
-    return Moments(gram, gram[0].clone(), 0.0)

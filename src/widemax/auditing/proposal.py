@@ -1,34 +1,47 @@
-"""How well a sampler's proposal fits the model: what explains a bias or a spread."""
+"""How well a sampler's proposal fits the model, and what else explains a bias or a spread."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from widemax.heads import SampledHead
-from widemax.objectives import effective_sample_size
+from widemax.heads import Head, SampledHead
+from widemax.objectives import (
+    effective_sample_size,
+    full_logistic,
+    gbce,
+    info_nce,
+    nce,
+    negative_sampling,
+    sampled_logistic,
+    sampled_softmax,
+)
 
 _DRAWS = 16
 _MAX_SCORES = 2**22
-_NOT_NORMALISED = 1e-3
+_MAX_LOG_MASS = 1e-3
+"""How far the logarithm of the sum of a proposal's probabilities may be from 0."""
+_LOGISTIC = (full_logistic, gbce, nce, negative_sampling, sampled_logistic)
 
 
 class ProposalFit(NamedTuple):
-    """What a few draws and log q say of the proposal; None where it has no meaning."""
+    """What a few draws and log q say about the proposal; None where it has no meaning."""
 
     effective_sample_size: float | None
     divergence: float | None
     """Mean over the examples of KL(P ‖ q), q the probability of one draw, in nats."""
-    most_expected: float
+    max_expected_count: float
     """The largest expected count of a target among the candidates."""
     from_batch: bool
     """Whether candidates come from the batch."""
 
 
 @torch.no_grad()
-def fit_of_proposal(
+def measure_proposal(
     head: SampledHead, hidden: Tensor, targets: Tensor, generator: torch.Generator | None
 ) -> ProposalFit:
     """Return how the sampler's proposal fits P(y | x) on these examples."""
@@ -44,7 +57,7 @@ def fit_of_proposal(
     return ProposalFit(
         effective_sample_size=None if distinct else float(torch.stack(sizes).mean()),
         divergence=_divergence(head, hidden),
-        most_expected=float(torch.stack(counts).amax().exp()),
+        max_expected_count=float(torch.stack(counts).amax().exp()),
         from_batch=from_batch,
     )
 
@@ -56,8 +69,8 @@ def _divergence(head: SampledHead, hidden: Tensor) -> float | None:
     except ValueError:
         # A proposal that depends on the example has no log q of a class alone.
         return None
-    if abs(float(log_proposal.logsumexp(0))) > _NOT_NORMALISED:
-        # A running estimate of the frequencies, say: a divergence needs probabilities.
+    if abs(float(log_proposal.logsumexp(0))) > _MAX_LOG_MASS:
+        # For example a running estimate of the frequencies: a divergence needs probabilities.
         return None
     total = 0.0
     for rows in torch.split(hidden, max(1, _MAX_SCORES // head.num_classes)):
@@ -66,3 +79,33 @@ def _divergence(head: SampledHead, hidden: Tensor) -> float | None:
         # 0 · log 0 = 0: a class the model rules out costs nothing, drawn or not.
         total += float(terms.masked_fill(log_prob.exp() == 0, 0.0).sum())
     return total / len(hidden)
+
+
+def notes_on(head: Head, fit: ProposalFit | None) -> tuple[str, ...]:
+    """Return one sentence for each thing that explains a bias without being a fault."""
+    objective: Any = getattr(head, "objective", None)
+    options: dict[str, Any] = {}
+    while isinstance(objective, functools.partial):
+        options = {**objective.keywords, **options}
+        objective = objective.func
+    notes = []
+    if objective in _LOGISTIC:
+        notes.append(
+            f"{objective.__name__} is a logistic objective: it does not estimate the softmax's "
+            "gradient, and its distance from it is not a fault."
+        )
+    if objective is info_nce:
+        notes.append("info_nce leaves log Q out on purpose: it learns log(P/Q).")
+    if objective is sampled_softmax and fit is not None and fit.max_expected_count > 1.001:
+        notes.append(
+            f"A target is expected {fit.max_expected_count:.3g} times among the candidates, and "
+            "only one copy competes: its gradient is up to 1 / (1 − P) times too large. Draw "
+            "distinct classes (unique=True), or use corrected_log_q."
+        )
+    if fit is not None and fit.divergence == math.inf:
+        notes.append("Some classes are never drawn: they never compete, whatever num_samples is.")
+    if options.get("label_smoothing") or getattr(head, "label_smoothing", 0.0):
+        notes.append("Label smoothing counts as bias: the exact gradient is without it.")
+    if not isinstance(head, SampledHead):
+        notes.append("The head was compared with its own exact log_prob.")
+    return tuple(notes)

@@ -14,22 +14,9 @@ _WIDTH = 80
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
-    """How far a head's expected gradient is from the exact softmax's.
+    """How far a head's expected gradient is from the exact softmax's; ``print`` shows a table.
 
-    Formula: with g the gradient of one draw and g* the exact one, over all examples:
-    ``bias`` = ‖E g − g*‖ / ‖g*‖, ``spread`` = sqrt(E ‖g − E g‖²) / ‖g*‖, ``cosine`` that of E g
-    and g*; ``bias_low`` and ``bias_high`` end the 95 % confidence interval of the bias.
-
-    Shapes: numbers. ``space`` is "scores" (d loss / d F of every class) or "hidden".
-    ``effective_sample_size`` and ``divergence`` = KL(P ‖ q) are means over the examples, None where
-    they have no meaning (no proposal; distinct draws; probabilities that do not add up to 1).
-
-    Cost: it only holds numbers; ``print`` shows them as a table.
-
-    Reference: none.
-
-    Use when: reading what ``audit`` returns; ``biased`` is the verdict. Avoid when: only the
-    trained model's quality counts (measure that).
+    g is the gradient of one draw and g* the exact one, over all examples.
 
     >>> report = AuditReport(space="scores", num_classes=100, num_examples=8, draws=1000,
     ...     tolerance=0.05, bias=0.31, bias_low=0.29, bias_high=0.33, spread=0.8, cosine=0.97,
@@ -39,18 +26,28 @@ class AuditReport:
     """
 
     space: Literal["scores", "hidden"]
+    """What the gradient is taken for: the scores F of every class, or the hidden states."""
     num_classes: int
     num_examples: int
     draws: int
     tolerance: float
+    """The bias above which the head is called biased."""
     bias: float
+    """‖E g − g*‖ / ‖g*‖."""
     bias_low: float
+    """The low end of the 95 % confidence interval of the bias."""
     bias_high: float
+    """The high end."""
     spread: float
+    """sqrt(E ‖g − E g‖²) / ‖g*‖."""
     cosine: float
+    """The cosine of E g and g*."""
     effective_sample_size: float | None
+    """Mean over the examples; None without a proposal or for distinct draws."""
     divergence: float | None
+    """Mean KL(P ‖ q), in nats; None where q does not sum to 1."""
     notes: tuple[str, ...]
+    """What explains a bias without being a fault."""
 
     @property
     def biased(self) -> bool:
@@ -68,8 +65,18 @@ class AuditReport:
         )
         table.add_column()
         table.add_column(justify="right")
-        for name, figure in self._figures():
-            table.add_row(name, figure)
+        interval = f"{self.bias:.4f} ({self.bias_low:.4f} to {self.bias_high:.4f})"
+        table.add_row("relative bias (95 % interval)", interval)
+        table.add_row("relative spread of one draw", f"{self.spread:.3f}")
+        table.add_row("cosine of mean and exact gradient", f"{self.cosine:.4f}")
+        if self.divergence is not None:
+            table.add_row("KL(P ‖ q) of the proposal, nats", f"{self.divergence:.3f}")
+        if self.effective_sample_size is not None:
+            table.add_row("effective sample size", f"{self.effective_sample_size:.1f}")
+        table.add_row("gradient compared", f"d loss / d {self.space}")
+        table.add_row("classes", f"{self.num_classes:,}")
+        table.add_row("examples", f"{self.num_examples:,}")
+        table.add_row("draws", f"{self.draws:,}")
         return table
 
     def __str__(self) -> str:
@@ -77,25 +84,3 @@ class AuditReport:
         with console.capture() as shown:
             console.print(self)
         return shown.get().rstrip()
-
-    def _figures(self) -> list[tuple[str, str]]:
-        where = f"d loss / d {self.space}"
-        figures = [
-            (
-                "relative bias (95 % interval)",
-                f"{self.bias:.4f} ({self.bias_low:.4f} to {self.bias_high:.4f})",
-            ),
-            ("relative spread of one draw", f"{self.spread:.3f}"),
-            ("cosine of mean and exact gradient", f"{self.cosine:.4f}"),
-            ("KL(P ‖ q) of the proposal, nats", _optional(self.divergence, ".3f")),
-            ("effective sample size", _optional(self.effective_sample_size, ".1f")),
-            ("gradient compared", where),
-            ("classes", f"{self.num_classes:,}"),
-            ("examples", f"{self.num_examples:,}"),
-            ("draws", f"{self.draws:,}"),
-        ]
-        return [(name, figure) for name, figure in figures if figure]
-
-
-def _optional(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

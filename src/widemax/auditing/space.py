@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from widemax.heads import Head, SampledHead
+from widemax.heads.batch import label_shares
+from widemax.scoring.rows import widened
 from widemax.validation import ABSENT
 
 
 class GradientSpace(ABC):
-    """The gradient of one example as a vector of ``width`` numbers, exact and as trained."""
+    """The gradient of one example as a vector of ``width`` values, exact and as trained."""
 
     name: Literal["scores", "hidden"]
     width: int
@@ -35,29 +37,28 @@ class GradientSpace(ABC):
     ) -> None:
         """Train once on the batch ``rows`` and add its gradients to ``total`` [R, width].
 
-        ``places`` says into which row of ``total`` each example's gradient goes; -1: nowhere.
+        ``places`` holds the row of ``total`` that each example's gradient goes to; -1: none.
         """
 
     def losses(self, hidden: Tensor, rows: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the head's training losses of the batch ``rows``, [R]."""
         targets = self.targets[rows]
-        targets = targets.masked_fill(targets == ABSENT, ignore_index_of(self.head))
+        targets = targets.masked_fill(targets == ABSENT, self.head.ignore_index)
         losses: Tensor = self.head(hidden, targets, generator=generator)
         return losses
 
-    def label_shares(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def labels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the positives [R, T] (0 where absent) and the share 1/T of each, else 0."""
         targets = self.targets[rows]
-        targets = targets if targets.dim() == 2 else targets[:, None]
-        present = (targets != ABSENT).to(_at_least_float32(self.hidden))
-        return targets.clamp(min=0), present / present.sum(-1, keepdim=True)
+        ids = targets if targets.dim() == 2 else targets[:, None]
+        return ids.clamp(min=0), label_shares(targets, self.hidden)
 
 
 class ScoreSpace(GradientSpace):
     """d loss / d F(x, y) for every class y: softmax(F) − label where the loss is exact.
 
     It shows every fault of an objective, whatever the class vectors are. The gradient of a draw
-    touches only the target and the candidates: nothing of size V is formed for it.
+    touches only the target and the candidates: nothing of size V is allocated for it.
     """
 
     name = "scores"
@@ -70,9 +71,8 @@ class ScoreSpace(GradientSpace):
     @torch.no_grad()
     def exact(self, rows: Tensor) -> Tensor:
         """Return softmax(F) less the labels, [R, V]."""
-        scores = self.head.scores(self.hidden[rows])
-        gradient = scores.to(_at_least_float32(scores)).softmax(-1)
-        ids, shares = self.label_shares(rows)
+        gradient = widened(self.head.scores(self.hidden[rows])).softmax(-1)
+        ids, shares = self.labels(rows)
         return gradient.scatter_add_(1, ids, -shares.to(gradient.dtype))
 
     def add_draw(
@@ -100,10 +100,10 @@ class HiddenSpace(GradientSpace):
     def exact(self, rows: Tensor) -> Tensor:
         """Return the gradient of −Σ share · log P(t | x), [R, D]."""
         hidden = self.hidden[rows].requires_grad_()
-        ids, shares = self.label_shares(rows)
+        ids, shares = self.labels(rows)
         losses = -(self.head.log_prob(hidden, ids) * shares).sum(-1)
         (gradient,) = torch.autograd.grad(losses.sum(), hidden)
-        return gradient.to(_at_least_float32(gradient))
+        return widened(gradient)
 
     def add_draw(
         self, rows: Tensor, places: Tensor, total: Tensor, generator: torch.Generator | None
@@ -134,12 +134,3 @@ def _scores_as_leaves(scorer: nn.Module) -> Iterator[list[tuple[Tensor, Tensor]]
         yield leaves
     finally:
         handle.remove()
-
-
-def ignore_index_of(head: Head) -> int:
-    """Return the target that marks an ignored example, -100 unless the head says otherwise."""
-    return int(getattr(head, "ignore_index", -100))
-
-
-def _at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
