@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from widemax.data.reading.columns import ISO_DATE, parsed_dates
 from widemax.vocabulary.keys import first_row, quoted
 
 MISSING_MARKS = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None", "\\N")
@@ -12,15 +13,13 @@ MISSING_MARKS = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None", "\\N")
 BLANK = " "
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_LISTS = (pl.List, pl.Array)
 _DATES = (pl.Date, pl.Datetime)
-_ISO_DATE = r"^\d{4}-\d{2}-\d{2}"
 _MICROSECONDS_A_DAY = 86_400e6
 
 
 def is_list(column: pl.Series) -> bool:
     """Whether a column holds several values a row."""
-    return column.dtype in _LISTS
+    return column.dtype in (pl.List, pl.Array)
 
 
 def is_readable(column: pl.Series) -> bool:
@@ -33,23 +32,13 @@ def is_readable(column: pl.Series) -> bool:
 def as_texts(column: pl.Series) -> pl.Series:
     """Return one text a row, null where the value is missing.
 
-    Formula: numbers that are whole are written without a fraction, whatever their type is, so that
-    3 of one file is 3.0 of another.
-
-    Shapes: [N] → String [N].
-
-    Cost: O(N).
-
-    Reference: none.
-
-    Use when: the values of a column are names. Avoid when: they are read as numbers or lists.
+    Numbers that are whole are written without a fraction, whatever their type is, so that 3 of one
+    file is 3.0 of another.
 
     >>> as_texts(pl.Series([3.0, 2.5, float("nan"), None])).to_list()
     ['3', '2.5', None, None]
     """
-    _check_readable(column)
-    if is_list(column):
-        raise ValueError(f"column {quoted(column.name)} holds lists: its kind must be 'tokens'")
+    _check_single(column)
     if column.dtype.is_decimal():
         column = column.cast(pl.Float64)
     if column.dtype.is_float():
@@ -62,24 +51,14 @@ def as_texts(column: pl.Series) -> pl.Series:
 
 
 def as_numbers(column: pl.Series) -> pl.Series:
-    """Return one number a row, null where the value is missing; dates are days since 1970.
+    """Return one number a row, null where the value is missing.
 
-    Formula: text is a number, or a date of ISO 8601.
-
-    Shapes: [N] → Float64 [N].
-
-    Cost: O(N).
-
-    Reference: ISO 8601.
-
-    Use when: the size of a value matters. Avoid when: the values are names.
+    Text is a number, or a date of ISO 8601; dates are days since 1970.
 
     >>> as_numbers(pl.Series(["1.5", "", "7"])).to_list()
     [1.5, None, 7.0]
     """
-    _check_readable(column)
-    if is_list(column):
-        raise ValueError(f"column {quoted(column.name)} holds lists: its kind must be 'tokens'")
+    _check_single(column)
     if column.dtype in _TEXTS:
         numbers = _parsed(as_texts(column))
     elif column.dtype in _DATES:
@@ -88,9 +67,10 @@ def as_numbers(column: pl.Series) -> pl.Series:
         numbers = column.cast(pl.Float64).fill_nan(None)
     infinite = numbers.is_infinite().fill_null(False)
     if infinite.any():
+        row = first_row(infinite)
         raise ValueError(
-            f"column {quoted(column.name)}, row {first_row(infinite):,}: a number must be finite, "
-            f"got {numbers[first_row(infinite)]}"
+            f"column {quoted(column.name)}, row {row:,}: a number must be finite, "
+            f"got {numbers[row]}"
         )
     return numbers
 
@@ -98,16 +78,8 @@ def as_numbers(column: pl.Series) -> pl.Series:
 def as_tokens(column: pl.Series, separator: str = BLANK) -> pl.DataFrame:
     """Return the tokens of all rows one below the other, with the row of each.
 
-    Formula: a list holds tokens; a text is cut at each ``separator``, with a blank at all white
-    space. Tokens that are empty or missing are left out.
-
-    Shapes: [N] → columns ``row`` (Int64) and ``token`` (String), rows in rising order.
-
-    Cost: O(tokens).
-
-    Reference: none.
-
-    Use when: a column holds several values a row. Avoid when: it holds one.
+    A list holds tokens; a text is cut at each ``separator``, with a blank at all white space.
+    Tokens that are empty or missing are left out.
 
     >>> as_tokens(pl.Series(["Drama|War", None, "War"]), "|").rows()
     [(0, 'Drama'), (0, 'War'), (2, 'War')]
@@ -139,7 +111,7 @@ def are_numbers(texts: pl.Series) -> bool:
 def are_dates(texts: pl.Series) -> bool:
     """Whether all texts that are there are dates of ISO 8601."""
     known = texts.drop_nulls()
-    return bool(known.str.contains(_ISO_DATE).all()) and not _days(known).null_count()
+    return bool(known.str.contains(ISO_DATE).all()) and not parsed_dates(known).null_count()
 
 
 def _parsed(texts: pl.Series) -> pl.Series:
@@ -148,19 +120,23 @@ def _parsed(texts: pl.Series) -> pl.Series:
     if not unread.any():
         return numbers.fill_nan(None)
     if are_dates(texts):
-        return _days(texts)
+        return _days(parsed_dates(texts))
     row = first_row(unread)
     raise ValueError(
-        f"column {quoted(texts.name)}, row {row:,}: a number or a date is wanted, "
+        f"column {quoted(texts.name)}, row {row:,}: must be a number or a date, "
         f"got {quoted(texts[row])}"
     )
 
 
-def _days(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.String:
-        column = column.str.to_datetime(strict=False, time_zone="UTC", time_unit="us")
-    physical = column.cast(pl.Datetime("us")).to_physical()
-    return physical.cast(pl.Float64) / _MICROSECONDS_A_DAY
+def _days(dates: pl.Series) -> pl.Series:
+    microseconds = dates.cast(pl.Datetime("us")).to_physical()
+    return microseconds.cast(pl.Float64) / _MICROSECONDS_A_DAY
+
+
+def _check_single(column: pl.Series) -> None:
+    _check_readable(column)
+    if is_list(column):
+        raise ValueError(f"column {quoted(column.name)} holds lists: its kind must be 'tokens'")
 
 
 def _check_readable(column: pl.Series) -> None:

@@ -1,4 +1,4 @@
-"""One column of features: what it is declared to be, and what it was found to hold."""
+"""One column of features: what it is declared to be, what it was found to hold, and its codes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
 import polars as pl
+import torch
+from torch import Tensor
 
 from widemax.data.features.cells import BLANK, as_numbers, as_texts, as_tokens
+from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_positive
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import quoted
 
 FeatureKind: TypeAlias = Literal["categorical", "numeric", "tokens"]
 
-KINDS: tuple[str, ...] = get_args(FeatureKind)
+FEATURE_KINDS: tuple[str, ...] = get_args(FeatureKind)
 """What a column of features may be."""
 
 _LONGEST_NAME = 1024
@@ -26,31 +30,23 @@ _LONGEST_NAME = 1024
 class FeatureField:
     """A column of features and how it is read.
 
-    Formula: "categorical": one name a row; "numeric": one number, or a date in days; "tokens": any
-    number of names, in a list or in a text that is cut at ``separator``, " " being all white space.
-
-    Shapes: none.
-
-    Cost: none.
-
-    Reference: none.
-
-    Use when: a column is not what ``infer_fields`` takes it for. Avoid when: it is.
-
     >>> FeatureField("genres", "tokens", separator="|")
     FeatureField(name='genres', kind='tokens', separator='|')
     """
 
     name: str
+    """The name of the column."""
     kind: FeatureKind
+    """Whether a row holds one name, one number (or a date, in days), or any number of names."""
     separator: str = BLANK
+    """Where a text is cut into tokens; " " is all white space."""
 
     def __post_init__(self) -> None:
         _check_text("name", self.name)
         _check_text("separator", self.separator)
-        if self.kind not in KINDS:
+        if self.kind not in FEATURE_KINDS:
             raise ValueError(
-                f"kind of field {quoted(self.name)} must be one of {', '.join(KINDS)}, "
+                f"kind of field {quoted(self.name)} must be one of {', '.join(FEATURE_KINDS)}, "
                 f"got {quoted(self.kind)}"
             )
 
@@ -59,27 +55,20 @@ class FeatureField:
 class FittedField:
     """A column of features with the values it was found to hold.
 
-    Formula: value i of ``values`` has code i + 1, code 0 is a missing or an unknown value; a number
-    x is read as (x − mean) / deviation.
-
-    Shapes: ``values`` is a vocabulary of texts, None of a numeric field.
-
-    Cost: O(N) to fit N rows.
-
-    Reference: none.
-
-    Use when: reading a ``FeatureSchema``. Avoid when: a table is made (``FeatureTable.fit``).
-
     >>> brands = pl.Series(["ale", "rum", "rum", None])
     >>> fitted = FittedField.fit(FeatureField("brand", "categorical"), brands)
-    >>> fitted.num_codes, fitted.values.decode([0])
-    (3, ['rum'])
+    >>> fitted.num_codes, fitted.values.decode([0]), fitted.encode(brands).tolist()
+    (3, ['rum'], [2, 1, 1, 0])
     """
 
     field: FeatureField
+    """How the column is read."""
     values: Vocabulary | None = None
+    """Its texts: value i has code i + 1, a missing or unknown one code 0; None if it is numeric."""
     mean: float = 0.0
+    """A number x is encoded as (x − mean) / deviation."""
     deviation: float = 1.0
+    """The standard deviation of the numbers, 1 if they are all the same."""
 
     def __post_init__(self) -> None:
         name = quoted(self.field.name)
@@ -94,18 +83,16 @@ class FittedField:
     @classmethod
     def fit(cls, field: FeatureField, column: pl.Series, *, min_count: int = 1) -> FittedField:
         """Learn the values of a column, those seen ``min_count`` times, or its mean and spread."""
-        if field.kind != "numeric":
-            found = _names(field, column)
-            if found.is_empty():
-                raise ValueError(f"field {quoted(field.name)} has no value in any row")
-            return cls(field, Vocabulary.count(found, min_count=min_count))
-        numbers = as_numbers(column).drop_nulls()
-        if numbers.is_empty():
+        numeric = field.kind == "numeric"
+        found = as_numbers(column).drop_nulls() if numeric else _names(field, column)
+        if found.is_empty():
             raise ValueError(f"field {quoted(field.name)} has no value in any row")
-        values = numbers.to_numpy()
+        if not numeric:
+            return cls(field, Vocabulary.count(found, min_count=min_count))
+        numbers = found.to_numpy()
         # At most 1 before they are summed and squared, so that no finite numbers overflow.
-        largest = float(abs(values).max()) or 1.0
-        scaled = values / largest
+        largest = float(abs(numbers).max()) or 1.0
+        scaled = numbers / largest
         spread = float(scaled.std()) * largest
         return cls(field, None, float(scaled.mean()) * largest, spread if spread > 0 else 1.0)
 
@@ -113,6 +100,43 @@ class FittedField:
     def num_codes(self) -> int:
         """How many codes there are, with that of the unknown; 0 of a numeric field."""
         return 0 if self.values is None else len(self.values) + 1
+
+    def encode(self, column: pl.Series) -> Tensor | Sequences:
+        """Return what a table of features holds of a column of N rows.
+
+        Of names their codes, int64 [N]; of numbers the standardised ones, float32 [N], NaN where
+        one is missing; of tokens N sequences of the codes that are known, or of 0 alone.
+        """
+        if self.values is None:
+            return self._standardised(as_numbers(column).to_numpy())  # null is NaN there
+        if self.field.kind == "categorical":
+            texts = as_texts(column)
+            known = texts.is_not_null()
+            codes = torch.zeros(len(texts), dtype=torch.int64)
+            # Vocabularies mark what they do not know by -1, and code 0 is the unknown.
+            found_codes = self.values.encode(texts.filter(known), missing="mark") + 1
+            codes[torch.tensor(known.to_numpy())] = found_codes
+            return codes
+        found = as_tokens(column, self.field.separator)
+        codes = self.values.encode(found["token"], missing="mark") + 1
+        rows = found["row"].to_torch()[codes > 0]
+        lengths = torch.bincount(rows, minlength=len(column))
+        empty = (lengths == 0).nonzero()[:, 0]
+        order = torch.cat([rows, empty]).argsort(stable=True)
+        tokens = torch.cat([codes[codes > 0], torch.zeros_like(empty)])[order]
+        return Sequences(tokens, offsets_of(lengths.clamp(min=1)))
+
+    def _standardised(self, numbers: np.ndarray[Any, Any]) -> Tensor:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = ((numbers - self.mean) / self.deviation).astype(np.float32)
+        lost = ~np.isnan(numbers) & ~np.isfinite(scaled)
+        if lost.any():
+            row = int(lost.argmax())
+            raise ValueError(
+                f"field {quoted(self.field.name)}, row {row:,}: {numbers[row]:g} is too far from "
+                f"the mean {self.mean:g} (deviation {self.deviation:g})"
+            )
+        return torch.from_numpy(scaled)
 
     def grown(self, column: pl.Series, *, min_count: int = 1) -> FittedField:
         """Add values that a column holds: old ones keep their codes, and numbers their scale."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import polars as pl
 
@@ -12,10 +11,10 @@ from widemax.data.features.cells import as_texts, is_list, is_readable
 from widemax.data.features.fields import FeatureField
 from widemax.data.features.schema import FeatureSchema
 from widemax.data.features.table import FeatureTable
+from widemax.data.reading.columns import listed
 from widemax.data.reading.files import files_of
 from widemax.data.reading.tables import (
     AtomicType,
-    TableKind,
     atomic_types,
     recognise,
     scan_table,
@@ -33,19 +32,10 @@ def read_features(
     schema: FeatureSchema | None = None,
     min_count: int = 1,
 ) -> FeatureTable:
-    """Read the features of ``keys`` from a file.
+    """Read the features of ``keys`` from a file, as ``FeatureTable.fit`` takes them from a frame.
 
-    Formula: see ``FeatureTable.fit``; with a ``schema`` values are encoded by it
-    (``FeatureTable.encode``). Without ``key_column`` it is the column that holds most of the keys,
-    each once.
-
-    Shapes: rows of the table are in the order of ``keys``.
-
-    Cost: one read of the file, O(cells).
-
-    Reference: RecBole's atomic files, whose header types each column.
-
-    Use when: features of items or users lie beside a log. Avoid when: they are in memory already.
+    With a ``schema`` values are encoded by it (``FeatureTable.encode``). Without ``key_column`` it
+    is the column that holds most of the keys, each once.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "drinks.csv"
@@ -69,17 +59,6 @@ def read_features(
 def read_feature_frame(path: str | Path) -> tuple[pl.DataFrame, dict[str, AtomicType]]:
     """Return the table of a file, and the types that the header of an atomic file gives.
 
-    Formula: none.
-
-    Shapes: columns as ``scan_table`` gives them.
-
-    Cost: one read of the file.
-
-    Reference: RecBole's atomic files.
-
-    Use when: columns should be looked at or changed before a schema is fitted. Avoid when:
-    ``read_features`` is enough.
-
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "films.item"
     >>> _ = path.write_text("id:token\\tgenre:token_seq\\n1\\tWar Drama\\n")
@@ -87,14 +66,15 @@ def read_feature_frame(path: str | Path) -> tuple[pl.DataFrame, dict[str, Atomic
     {'id': 'token', 'genre': 'token_seq'}
     """
     kind = recognise(path)
-    if kind in ("text", "pairs"):
+    if kind == "text" or kind == "pairs":
         raise ValueError(
             f"{path} must hold a table with columns (Parquet, CSV or an atomic file), got {kind}"
         )
-    frames, types = [], {}
+    frames = []
+    types: dict[str, AtomicType] = {}
     for file in files_of(path):
         with table_errors(file):
-            frames.append(scan_table(file, cast("TableKind", kind)).collect())
+            frames.append(scan_table(file, kind).collect())
         if kind == "atomic":
             types.update(atomic_types(file))
     with table_errors(Path(path)):
@@ -112,8 +92,9 @@ def key_column_of(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str
                 found[column.name] = int(texts.is_in(wanted).sum())
     best = max(found, key=lambda name: found[name], default="")
     if not best or not found[best]:
+        example = quoted(keys[0]) if len(keys) else "none"
         raise ValueError(
-            f"{path}: no column holds the keys (such as {quoted(keys[0]) if len(keys) else 'none'}) "
-            f"each once; name it by key_column, of {', '.join(map(quoted, frame.columns[:20]))}"
+            f"{path}: no column holds the keys (such as {example}) each once; name it by "
+            f"key_column, of {listed(frame.columns)}"
         )
     return best

@@ -10,6 +10,7 @@ import polars as pl
 
 from widemax.data.features.fields import FeatureField, FeatureKind, FittedField
 from widemax.data.features.inference import infer_fields
+from widemax.data.reading.columns import listed
 from widemax.data.reading.tables import AtomicType
 from widemax.vocabulary.keys import quoted
 
@@ -22,18 +23,7 @@ _ENTRIES = ("version", "fields", "reasons")
 class FeatureSchema:
     """The fields of a table of features, and the code or scale of every value.
 
-    Formula: see ``FittedField``: value i of a field has code i + 1, 0 is missing or unknown; a
-    number x is (x − mean) / deviation.
-
-    Shapes: ``fields`` in the order of their columns; ``reasons`` says of each column that was
-    looked at why it became what it is.
-
-    Cost: O(cells) to fit; it holds the different values.
-
-    Reference: none.
-
-    Use when: values that are not known yet must be read as they were in training. Avoid when: the
-    table itself is at hand (``FeatureTable.schema``).
+    By it, values that come later are read as they were in training.
 
     >>> frame = pl.DataFrame({"brand": ["ale", "rum", "rum"], "price": [1.0, 2.0, 3.0]})
     >>> schema = FeatureSchema.fit(frame)
@@ -45,16 +35,16 @@ class FeatureSchema:
     """
 
     fields: tuple[FittedField, ...]
+    """In the order of their columns."""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    """Of each column that was looked at, why it became what it is."""
 
     def __post_init__(self) -> None:
         if not self.fields:
             raise ValueError("there are no fields: a table of features needs at least one")
-        seen: set[str] = set()
-        for name in self.names:
-            if name in seen:
+        for place, name in enumerate(names := self.names):
+            if name in names[:place]:
                 raise ValueError(f"field {quoted(name)} stands there twice")
-            seen.add(name)
 
     @classmethod
     def fit(
@@ -72,8 +62,10 @@ class FeatureSchema:
         out if it was found, and an error if it was given.
         """
         if fields is not None:
-            fitted = (FittedField.fit(each, column_of(frame, each), min_count=min_count)
-                      for each in fields)  # fmt: skip
+            fitted = [
+                FittedField.fit(each, column_of(frame, each), min_count=min_count)
+                for each in fields
+            ]
             return cls(tuple(fitted), {each.name: "declared" for each in fields})
         inferred = infer_fields(frame, key_column=key_column, types=types)
         found, reasons = [], dict(inferred.reasons)
@@ -101,7 +93,7 @@ class FeatureSchema:
     def grown(self, frame: pl.DataFrame, *, min_count: int = 1) -> FeatureSchema:
         """Add the values of newer data: old codes stay, new ones come after them.
 
-        The scale of numbers stays too: what was learnt belongs to it.
+        The scale of numbers stays too: what was learned belongs to it.
 
         >>> schema = FeatureSchema.fit(pl.DataFrame({"brand": ["ale", "rum", "rum"]}))
         >>> schema.grown(pl.DataFrame({"brand": ["gin"]})).fields[0].values.keys.to_list()
@@ -123,12 +115,10 @@ class FeatureSchema:
 
     def describe(self) -> str:
         """Return a line for each column: its name, its kind, what it holds, and why."""
-        lines = {
-            each.field.name: f"{each.field.kind}  {each.describe()}" for each in self.fields
-        }  # fmt: skip
-        names = dict.fromkeys([*self.reasons, *lines])
-        parts = ((name, lines.get(name), self.reasons.get(name)) for name in names)
-        return "\n".join("  ".join(part for part in line if part) for line in parts)
+        found = {each.field.name: f"{each.field.kind}  {each.describe()}" for each in self.fields}
+        names = dict.fromkeys([*self.reasons, *found])
+        lines = ((name, found.get(name), self.reasons.get(name)) for name in names)
+        return "\n".join("  ".join(part for part in line if part) for line in lines)
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{each.field.name}: {each.field.kind}" for each in self.fields)
@@ -136,22 +126,17 @@ class FeatureSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it in what JSON can hold."""
-        return {
-            "version": FORMAT_VERSION,
-            "fields": [each.to_dict() for each in self.fields],
-            "reasons": dict(self.reasons),
-        }
+        fields = [each.to_dict() for each in self.fields]
+        return {"version": FORMAT_VERSION, "fields": fields, "reasons": dict(self.reasons)}
 
     @classmethod
     def from_dict(cls, given: object) -> FeatureSchema:
         """Return what ``to_dict`` wrote; anything else is a ValueError."""
         if not isinstance(given, Mapping) or set(given) != set(_ENTRIES):
             raise ValueError(f"a schema must have the entries {', '.join(_ENTRIES)}")
-        if type(given["version"]) is not int or given["version"] != FORMAT_VERSION:
-            raise ValueError(
-                f"version of a schema must be {FORMAT_VERSION}, got {quoted(given['version'])}"
-            )
-        fields, reasons = given["fields"], given["reasons"]
+        version, fields, reasons = (given[entry] for entry in _ENTRIES)
+        if type(version) is not int or version != FORMAT_VERSION:
+            raise ValueError(f"version of a schema must be {FORMAT_VERSION}, got {quoted(version)}")
         if not isinstance(fields, list):
             raise ValueError(f"fields must be a list, got {type(fields).__name__}")
         if not isinstance(reasons, Mapping) or not all(
@@ -165,7 +150,6 @@ def column_of(frame: pl.DataFrame, field: FeatureField) -> pl.Series:
     """Return the column of a field, which must be there."""
     if field.name not in frame.columns:
         raise ValueError(
-            f"there is no column {quoted(field.name)}: there are "
-            f"{', '.join(quoted(name) for name in frame.columns[:20])}"
+            f"there is no column {quoted(field.name)}: there are {listed(frame.columns)}"
         )
     return frame[field.name]

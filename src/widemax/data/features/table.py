@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
-from widemax.data.features.encoding import encode_codes, encode_numbers, encode_tokens, rows_of
-from widemax.data.features.fields import FeatureField, FittedField
+from widemax.data.features.fields import FEATURE_KINDS, FeatureField, FittedField
 from widemax.data.features.schema import FeatureSchema, column_of
+from widemax.data.reading.columns import as_ids, listed
 from widemax.data.reading.tables import AtomicType
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_ids
-from widemax.vocabulary.keys import Keys, as_keys, quoted
+from widemax.vocabulary.keys import Keys, as_keys, first_row, quoted
 
 _KEY = "key"
 
@@ -25,18 +26,8 @@ _KEY = "key"
 class FeatureTable:
     """The encoded features of N keys: of the classes of a vocabulary, or of users.
 
-    Formula: see ``FeatureSchema``. A key without a row in the data has code 0 in every field, no
-    number, and the token 0 alone; so has a row whose own tokens are all unknown.
-
-    Shapes: ``keys`` [N]; ``codes`` int64 [N, C], a column for each categorical field; ``numbers``
-    float32 [N, M], standardised, NaN where missing; ``tokens`` holds N sequences of codes, none
-    empty, for each field of tokens.
-
-    Cost: O(cells) to make; 8 bytes a code or token, 4 a number.
-
-    Reference: none.
-
-    Use when: classes or users have features beside their key. Avoid when: they have none.
+    A key without a row in the data has code 0 in every field, no number, and the token 0 alone; so
+    has a row whose own tokens are all unknown.
 
     >>> films = pl.DataFrame({
     ...     "id": ["a", "b", "c"],
@@ -51,10 +42,15 @@ class FeatureTable:
     """
 
     schema: FeatureSchema
+    """The fields, and what their codes stand for."""
     keys: pl.Series
+    """[N], whose features these are."""
     codes: Tensor
+    """Int64 [N, C], a column for each categorical field."""
     numbers: Tensor
+    """Float32 [N, M], a column for each numeric field, standardised, NaN where missing."""
     tokens: tuple[Sequences, ...]
+    """For each field of tokens, N sequences of codes, none empty."""
 
     def __post_init__(self) -> None:
         rows = len(self.keys)
@@ -97,15 +93,15 @@ class FeatureTable:
         are matched as they are written, a 7 with a "7".
         """
         own = as_keys(keys)
-        places = rows_of(frame, own, key_column)
+        rows = _rows_of(frame, own, key_column)
         schema = FeatureSchema.fit(
-            frame[places.drop_nulls()],
+            frame[rows.drop_nulls()],
             key_column=key_column,
             fields=fields,
             types=types,
             min_count=min_count,
         )
-        return cls._encoded(schema, frame, places, own)
+        return cls._encoded(schema, frame, own, rows)
 
     @classmethod
     def encode(
@@ -113,24 +109,33 @@ class FeatureTable:
     ) -> FeatureTable:
         """Encode the rows of ``keys`` by a schema that is fitted already."""
         own = as_keys(keys)
-        return cls._encoded(schema, frame, rows_of(frame, own, key_column), own)
+        return cls._encoded(schema, frame, own, _rows_of(frame, own, key_column))
 
     @classmethod
     def _encoded(
-        cls, schema: FeatureSchema, frame: pl.DataFrame, places: pl.Series, keys: pl.Series
+        cls, schema: FeatureSchema, frame: pl.DataFrame, keys: pl.Series, rows: pl.Series
     ) -> FeatureTable:
-        def column(each: FittedField) -> pl.Series:
-            return column_of(frame, each.field).gather(places).alias(each.field.name)
+        columns = (
+            each.encode(column_of(frame, each.field).gather(rows).alias(each.field.name))
+            for each in schema.fields
+        )
+        return cls._of_columns(schema, keys, columns)
 
-        codes = [encode_codes(each, column(each)) for each in schema.of_kind("categorical")]
-        numbers = [encode_numbers(each, column(each)) for each in schema.of_kind("numeric")]
-        tokens = (encode_tokens(each, column(each)) for each in schema.of_kind("tokens"))
+    @classmethod
+    def _of_columns(
+        cls, schema: FeatureSchema, keys: pl.Series, columns: Iterable[Tensor | Sequences]
+    ) -> FeatureTable:
+        """Put together the encoded column of each field."""
+        by_kind: dict[str, list[Any]] = {kind: [] for kind in FEATURE_KINDS}
+        for each, column in zip(schema.fields, columns, strict=True):
+            by_kind[each.field.kind].append(column)
+        codes, numbers = by_kind["categorical"], by_kind["numeric"]
         return cls(
             schema,
             keys,
             torch.stack(codes, 1) if codes else torch.empty(len(keys), 0, dtype=torch.int64),
             torch.stack(numbers, 1) if numbers else torch.empty(len(keys), 0),
-            tuple(tokens),
+            tuple(by_kind["tokens"]),
         )
 
     def __len__(self) -> int:
@@ -154,48 +159,58 @@ class FeatureTable:
 
     def to_frame(self) -> pl.DataFrame:
         """Return the encoded columns, to be stored beside ``schema.to_dict()``."""
-        columns = [self.keys.alias(_KEY)]
-        codes, numbers = iter(self.codes.unbind(1)), iter(self.numbers.unbind(1))
-        tokens = iter(self.tokens)
-        for place, each in enumerate(self.schema.fields):
-            if each.field.kind == "tokens":
-                column = _as_lists(next(tokens))
-            else:
-                column = pl.Series(
-                    next(codes if each.field.kind == "categorical" else numbers).numpy()
-                )
-            columns.append(column.alias(_stored_name(place)))
-        return pl.DataFrame(columns)
+        by_kind = {
+            "categorical": map(_as_series, self.codes.unbind(1)),
+            "numeric": map(_as_series, self.numbers.unbind(1)),
+            "tokens": map(_as_lists, self.tokens),
+        }
+        columns = [next(by_kind[each.field.kind]) for each in self.schema.fields]
+        names = self._stored_names(self.schema)
+        return pl.DataFrame(dict(zip(names, [self.keys, *columns], strict=True)))
 
     @classmethod
     def from_frame(cls, schema: FeatureSchema, frame: pl.DataFrame) -> FeatureTable:
         """Return what ``to_frame`` wrote, for the schema it was written with."""
-        wanted = [_KEY, *map(_stored_name, range(len(schema.fields)))]
-        if frame.columns != wanted:
-            raise ValueError(f"frame must have the columns {wanted}, got {frame.columns}")
-        codes: list[Tensor] = []
-        numbers: list[Tensor] = []
-        tokens: list[Sequences] = []
-        for place, each in enumerate(schema.fields):
-            column = frame[_stored_name(place)]
-            if each.field.kind == "categorical":
-                codes.append(_stored(each, column, pl.Int64()))
-            elif each.field.kind == "numeric":
-                numbers.append(_stored(each, column, pl.Float32()))
-            else:
-                tokens.append(_stored_lists(each, column))
-        rows = frame.height
-        return cls(
-            schema,
-            as_keys(frame[_KEY]),
-            torch.stack(codes, 1) if codes else torch.empty(rows, 0, dtype=torch.int64),
-            torch.stack(numbers, 1) if numbers else torch.empty(rows, 0),
-            tuple(tokens),
+        names = cls._stored_names(schema)
+        if frame.columns != names:
+            raise ValueError(f"frame must have the columns {names}, got {frame.columns}")
+        stored = zip(schema.fields, names[1:], strict=True)
+        columns = (_stored(each, frame[name]) for each, name in stored)
+        return cls._of_columns(schema, as_keys(frame[_KEY]), columns)
+
+    @staticmethod
+    def _stored_names(schema: FeatureSchema) -> list[str]:
+        return [_KEY, *(f"field_{place}" for place in range(len(schema.fields)))]
+
+
+def _rows_of(frame: pl.DataFrame, keys: pl.Series, key_column: str) -> pl.Series:
+    """Return the row of each key in a frame, null where there is none."""
+    if key_column not in frame.columns:
+        raise ValueError(
+            f"key_column must name a column, got {quoted(key_column)}: there are "
+            f"{listed(frame.columns)}"
         )
 
+    def fault(row: int, message: str) -> ValueError:
+        return ValueError(f"key_column {quoted(key_column)}, row {row:,}: {message}")
 
-def _stored_name(place: int) -> str:
-    return f"field_{place}"
+    given = as_ids(frame[key_column], fault, from_text=False).cast(pl.String)
+    twice = ~given.is_first_distinct()
+    if twice.any():
+        raise fault(first_row(twice), f"key {quoted(given[first_row(twice)])} stands there twice")
+    rows = pl.int_range(len(given), eager=True, dtype=pl.Int64)
+    sought = keys.cast(pl.String)
+    found = sought.replace_strict(given, rows, default=None, return_dtype=pl.Int64)
+    if not found.is_not_null().any():
+        raise ValueError(
+            f"key_column {quoted(key_column)} holds none of the {len(keys):,} keys"
+            + (f", such as {quoted(keys[0])}" if len(keys) else "")
+        )
+    return found
+
+
+def _as_series(column: Tensor) -> pl.Series:
+    return pl.Series(column.numpy())
 
 
 def _as_lists(lists: Sequences) -> pl.Series:
@@ -204,26 +219,23 @@ def _as_lists(lists: Sequences) -> pl.Series:
     return flat.group_by("row", maintain_order=True).agg("token")["token"]
 
 
-def _stored(each: FittedField, column: pl.Series, dtype: pl.DataType) -> Tensor:
+def _stored(each: FittedField, column: pl.Series) -> Tensor | Sequences:
+    """Return a stored column if it is one of the field's kind."""
+    wanted = {"categorical": pl.Int64(), "numeric": pl.Float32(), "tokens": pl.List(pl.Int64)}
+    dtype, name = wanted[each.field.kind], quoted(each.field.name)
     if column.dtype != dtype or column.null_count():
         raise ValueError(
-            f"the stored column of field {quoted(each.field.name)} must be {dtype} without nulls, "
-            f"got {column.dtype}"
+            f"the stored column of field {name} must be {dtype} without nulls, got {column.dtype}"
         )
-    return torch.from_numpy(column.to_numpy().copy())
-
-
-def _stored_lists(each: FittedField, column: pl.Series) -> Sequences:
-    if column.dtype != pl.List(pl.Int64) or column.null_count():
-        raise ValueError(
-            f"the stored column of field {quoted(each.field.name)} must be lists of Int64 without "
-            f"nulls, got {column.dtype}"
-        )
-    lengths = torch.from_numpy(column.list.len().cast(pl.Int64).to_numpy().copy())
+    if each.field.kind != "tokens":
+        return torch.from_numpy(column.to_numpy(writable=True))
+    lengths = torch.from_numpy(column.list.len().cast(pl.Int64).to_numpy(writable=True))
     if bool((lengths == 0).any()):
-        raise ValueError(f"the stored lists of field {quoted(each.field.name)} must not be empty")
-    values = column.explode() if len(column) else pl.Series([], dtype=pl.Int64)
-    return Sequences(_stored(each, values, pl.Int64()), offsets_of(lengths))
+        raise ValueError(f"the stored lists of field {name} must not be empty")
+    values = column.explode(empty_as_null=False)
+    if values.null_count():
+        raise ValueError(f"the stored lists of field {name} must have no nulls")
+    return Sequences(torch.from_numpy(values.to_numpy(writable=True)), offsets_of(lengths))
 
 
 def _check_codes(each: FittedField, codes: Tensor) -> None:
