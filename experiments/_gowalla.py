@@ -20,8 +20,8 @@ from _common import DATA
 from widemax.data import Holdout, Sequences
 from widemax.data.sequences import offsets_of
 from widemax.encoders import YouTubeDNNEncoder
-from widemax.encoders.mean_rows import mean_rows
-from widemax.encoders.youtube_dnn import Tower
+from widemax.encoders.contexts import mean_rows
+from widemax.encoders.users import Tower
 from widemax.evaluation import RecommendationReport, evaluate_recommendations
 from widemax.heads import SampledHead
 from widemax.kernels.data.slices import joined_slices

@@ -281,9 +281,9 @@ def test_nnlm_refuses_another_context_size():
 
 
 def test_lstm_refuses_padding_on_the_wrong_side():
-    with pytest.raises(ValueError, match=r"context must have its padding .* left .* row 1"):
+    with pytest.raises(ValueError, match=r"context must have its padding .* left, unlike row 1"):
         lstm()(torch.tensor([[-1, 0, 1], [-1, 0, -1]]))
-    with pytest.raises(ValueError, match=r"segments must have its padding .* right .* row 0"):
+    with pytest.raises(ValueError, match=r"segments must have its padding .* right, unlike row 0"):
         lstm().states(torch.tensor([[0, -1, 1], [0, 1, -1]]))
 
 

@@ -224,9 +224,9 @@ def test_absurd_arguments_are_refused(options, message):
 
 def test_bad_batches_are_refused():
     model = model_of()
-    with pytest.raises(ValueError, match="left of the items, which row 1"):
+    with pytest.raises(ValueError, match="on the left, unlike row 1"):
         model.encoder(torch.tensor([[1, 2], [1, -1]]))
-    with pytest.raises(ValueError, match="right of the items, which row 0"):
+    with pytest.raises(ValueError, match="on the right, unlike row 0"):
         model.encoder.states(torch.tensor([[-1, 2]]))
     with pytest.raises(ValueError, match=r"at most 8 places .*got 9"):
         model.encoder.states(torch.zeros(1, 9, dtype=torch.int64))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from widemax.data import Sequences, WindowBatch
-from widemax.encoders.attention import SelfAttention, attention_pool, masked_softmax, packed
+from widemax.encoders.attention import SelfAttention, attention_pool, masked_softmax
+from widemax.encoders.contexts import packed
 from widemax.encoders.sdm import SDMEncoder
 from widemax.models.retrieval.sdm import SDM
 from widemax.models.retrieval.youtube_dnn import YouTubeDNN

@@ -11,8 +11,9 @@ from torch import nn
 
 from widemax.data import Sequences, WindowBatch
 from widemax.data.splitting.holdout import Holdout
-from widemax.encoders.mean_rows import mean_rows
-from widemax.encoders.youtube_dnn import Tower, YouTubeDNNEncoder
+from widemax.encoders.contexts import mean_rows
+from widemax.encoders.users import Tower
+from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
 from widemax.models.retrieval.history import softmax_head
 from widemax.models.retrieval.youtube_dnn import YouTubeDNN
 from widemax.optim import RowAdam

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag, pad
+from torch.nn.functional import embedding_bag
 
+from widemax.encoders.contexts import bag_starts
 from widemax.validation import check_ids, check_num_classes, check_whole
 
 
@@ -15,13 +16,10 @@ class BagEncoder(nn.Module):
     Formula: hidden_b = mean over h of u(context[b, h]), over the places that are not -1; 0 for a
     context of nothing.
 
-    Shapes: context int64 [B, H], padded with -1 → hidden [B, D]; ``weight`` [V, D].
-
-    Cost: O(B·H·D); the gradient of ``weight`` holds the rows of the context only (sparse).
+    Shapes: context int64 [B, H], padded with -1 → hidden [B, D]; ``weight`` [V, D], whose gradient
+    holds the rows of the context only (sparse).
 
     Reference: Mikolov et al. 2013 (CBOW); Covington et al. 2016 (the mean of what was watched).
-
-    Use when: which classes were there matters, their order less. Avoid when: order matters.
 
     >>> encoder = BagEncoder(10, 4)
     >>> hidden = encoder(torch.tensor([[3, 5, -1], [-1, -1, -1]]))
@@ -40,7 +38,7 @@ class BagEncoder(nn.Module):
         """Return the hidden states, [B, D]."""
         context = check_ids("context", context, self.num_classes, absent=True)
         known = context >= 0
-        starts = pad(known.sum(-1).cumsum(0), (1, 0))[:-1]
+        starts = bag_starts(known.sum(-1))
         return embedding_bag(context[known], self.weight, starts, mode="mean", sparse=True)
 
     def extra_repr(self) -> str:

@@ -29,14 +29,8 @@ class FeatureEncoder(RowFeatures):
 
     Shapes: rows int64 [B] in −1 … ``num_rows`` − 1; −1 is a row of which nothing is known →
     [B, ``output_dimension``], which is ``dimension`` for each field of codes, and once more if
-    there are numbers.
-
-    Cost: O(B·(fields + tokens a row)·dimension); the table is held as buffers that are no part of
-    the state, for rows change and weights stay. With ``sparse`` gradients hold the codes met only.
-
-    Reference: none.
-
-    Use when: classes or users have features. Avoid when: the id says it all.
+    there are numbers. The table is held as buffers that are no part of the state, for rows change
+    and weights stay. With ``sparse`` gradients hold only the codes that were read.
 
     >>> import polars as pl
     >>> films = pl.DataFrame({"id": ["a", "b"], "year": [1990, 2000], "genre": ["War", "Opera"]})
@@ -75,7 +69,7 @@ class FeatureEncoder(RowFeatures):
             self.register_buffer(name, values.to(like.device), persistent=False)
 
     def grown(self, table: FeatureTable) -> FeatureEncoder:
-        """Return an encoder of a table whose schema has ``grown``, with all that was learnt.
+        """Return an encoder of a table whose schema has ``grown``, with all that was learned.
 
         A value that is new starts from the vector of the unknown.
         """

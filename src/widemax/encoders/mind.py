@@ -1,4 +1,4 @@
-"""Several vectors for one user: his behaviours, routed to the interests they belong to."""
+"""Several vectors for one user: what they chose, routed to the interests it belongs to."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders.attention import packed
-from widemax.encoders.lookup import context_vectors
-from widemax.encoders.youtube_dnn import (
-    Tower,
-    check_context,
-    features_dimension,
-    item_table,
-    known_features,
-)
+from widemax.encoders.contexts import check_context, context_vectors, packed
+from widemax.encoders.users import Tower, features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
 from widemax.validation import check_whole
 
@@ -25,25 +18,20 @@ _PLACES = 512
 
 
 class MINDEncoder(nn.Module):
-    """The interests of a user, found among his items by dynamic routing.
+    """The interests of a user, found among their items by dynamic routing.
 
     Formula: c_i = S·u(item i), one map S for all. Routing logits b_ik start at fixed random
     numbers; ``iterations`` times: w_i = softmax over k of b_ik, x_k = squash(Σ_i w_ik·c_i),
     b_ik ← b_ik + x_k·c_i, with squash(z) = |z| / (1 + |z|²)·z. Gradients flow through the last
     round only. A user with n items has max(1, min(K, ⌊log₂ n⌋)) interests. Each then goes through
-    one tower with the user's features (``YouTubeDNNEncoder``), and those that a user has not are
-    copies of his first one: they can never be the best alone.
+    one tower with the user's features (``YouTubeDNNEncoder``); those that a user lacks are copies
+    of the first one, so that they can never be the best alone.
 
     Shapes: context int64 [B, H], -1 anywhere; ``users`` int64 [B], -1 unknown → [B, K, D];
-    ``items.weight`` [V, D], ``routing`` [512, K], whose row is the place from the end, modulo 512.
-
-    Cost: O(B·n·D·(D + iterations·K)), n the longest history. With ``sparse`` the gradient of
-    ``items`` holds the rows of the context only.
+    ``routing`` [512, K], whose row is the place from the end, modulo 512. With ``sparse`` the
+    gradient of ``items`` [V, D] holds the rows of the context only.
 
     Reference: Li et al. 2019.
-
-    Use when: users want different things at different times. Avoid when: histories are short
-    (``YouTubeDNNEncoder``: below four items there is one interest anyway).
 
     >>> encoder = MINDEncoder(100, 8, num_interests=3)
     >>> interests = encoder(torch.tensor([[-1, -1, 3, 5], [9, 3, 5, 7]]))
@@ -70,6 +58,7 @@ class MINDEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.num_classes, self.dimension = check_table_size(num_classes, dimension)
+        self.output_dimension = dimension
         self.num_interests = check_whole("num_interests", num_interests, 1, _MOST_INTERESTS)
         self.iterations = check_whole("iterations", iterations, 1, _MOST_ITERATIONS)
         self.tower = Tower(dimension, features_dimension(user_features), layers, dropout=dropout)
@@ -81,11 +70,6 @@ class MINDEncoder(nn.Module):
         with torch.no_grad():
             self.bilinear.diagonal().add_(1.0)
         self.register_buffer("routing", torch.randn(_PLACES, num_interests, generator=generator))
-
-    @property
-    def output_dimension(self) -> int:
-        """How wide the hidden state is: the ``dimension`` that the head's scorer needs."""
-        return self.dimension
 
     def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
         """Return the interests of the users, [B, K, D]."""
@@ -112,18 +96,14 @@ class MINDEncoder(nn.Module):
         vectors = context_vectors(self.items.weight, items, nothing, sparse=self.items.sparse)
         behaviours = vectors @ self.bilinear.T
         # What is not there is 0, and adds nothing to any interest, whatever its weight.
-        logits = self._first_logits(items).masked_fill(~used[:, None], -torch.inf)
+        lengths = (items >= 0).sum(-1, keepdim=True)
+        from_end = lengths - 1 - torch.arange(items.shape[1], device=items.device)
+        logits = self.routing[from_end % _PLACES].masked_fill(~used[:, None], -torch.inf)
         fixed = behaviours.detach()
         for _ in range(self.iterations - 1):
             interests = squash(logits.softmax(-1).transpose(1, 2) @ fixed)
             logits = logits + fixed @ interests.transpose(1, 2)
         return squash(logits.softmax(-1).transpose(1, 2) @ behaviours)
-
-    def _first_logits(self, items: Tensor) -> Tensor:
-        """Return the logits with which routing begins, [B, L, K]: by the place from the end."""
-        lengths = (items >= 0).sum(-1, keepdim=True)
-        from_end = lengths - 1 - torch.arange(items.shape[1], device=items.device)
-        return self.routing[from_end % _PLACES]
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
@@ -131,17 +111,9 @@ class MINDEncoder(nn.Module):
 
 
 def squash(vectors: Tensor) -> Tensor:
-    """Return vectors of the same direction, shorter than 1.
+    """Return |z|² / (1 + |z|²) · z / |z|: the same direction, shorter than 1; 0 for 0.
 
-    Formula: |z|² / (1 + |z|²) · z / |z|, and 0 for 0.
-
-    Shapes: [..., D] → [..., D].
-
-    Cost: O(elements).
-
-    Reference: Sabour, Frosst & Hinton 2017.
-
-    Use when: the length of a vector says how sure it is. Avoid when: lengths must add up.
+    Sabour, Frosst & Hinton 2017 use it where the length of a vector says how sure it is.
 
     >>> squash(torch.tensor([[1.0, 0.0], [0.0, 0.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders.lookup import context_vectors
+from widemax.encoders.contexts import context_vectors
 from widemax.validation import (
     check_fraction,
     check_ids,
@@ -26,16 +26,10 @@ class NNLMEncoder(nn.Module):
     (U, W). ``dropout`` falls on x and on the tanh while training.
 
     Shapes: context int64 [B, n], n = ``context_size``, -1 before the beginning → hidden
-    [B, ``output_dimension``], which is ``hidden_size``, with ``direct`` + n·D; ``weight`` [V, D],
-    ``start`` [D].
-
-    Cost: O(B·n·D·hidden_size); direct connections add n·D to what the head multiplies with each
-    class. With ``sparse`` the gradient of ``weight`` holds the rows of the context only.
+    [B, ``output_dimension``], which is ``hidden_size``, with ``direct`` + n·D. With ``sparse`` the
+    gradient of ``weight`` [V, D] holds the rows of the context only.
 
     Reference: Bengio, Ducharme, Vincent & Janvin 2003.
-
-    Use when: the next word is to be told from the last few. Avoid when: it depends on words
-    further back (``LSTMEncoder``), or the order does not matter (``BagEncoder``).
 
     >>> encoder = NNLMEncoder(100, context_size=3, dimension=8, hidden_size=16, direct=True)
     >>> encoder(torch.tensor([[-1, 5, 7]])).shape, encoder.output_dimension
@@ -59,6 +53,7 @@ class NNLMEncoder(nn.Module):
         self.dimension = check_whole("dimension", dimension, 1, _MOST_UNITS)
         self.hidden_size = check_whole("hidden_size", hidden_size, 1, _MOST_UNITS)
         self.direct = direct
+        self.output_dimension = hidden_size + direct * context_size * dimension
         self.sparse = sparse
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
         self.weight = nn.Parameter(torch.empty(num_classes, dimension))
@@ -66,11 +61,6 @@ class NNLMEncoder(nn.Module):
         self.hidden = nn.Linear(context_size * dimension, hidden_size)
         for vectors in (self.weight, self.start):
             nn.init.normal_(vectors, std=dimension**-0.5)
-
-    @property
-    def output_dimension(self) -> int:
-        """How wide the hidden state is: the ``dimension`` that the head's scorer needs."""
-        return self.hidden_size + self.direct * self.context_size * self.dimension
 
     def forward(self, context: Tensor) -> Tensor:
         """Return the hidden states, [B, ``output_dimension``]."""

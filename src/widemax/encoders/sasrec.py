@@ -8,15 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from widemax.encoders.lookup import moved_left
+from widemax.encoders.contexts import check_context, check_segments, left_padded
 from widemax.scoring.rows import gather_rows
-from widemax.validation import (
-    check_fraction,
-    check_ids,
-    check_num_classes,
-    check_tensor,
-    check_whole,
-)
+from widemax.validation import check_fraction, check_num_classes, check_whole
 
 _MOST_UNITS = 2**20
 _MOST_BLOCKS = 64
@@ -36,7 +30,6 @@ class SASRecEncoder(nn.Module):
     Shapes: context int64 [B, H], padded with -1 on the left, as ``Windows(before=H)`` gives it →
     hidden [B, D]; ``states`` takes segments [B, L], L up to ``max_length``, padded with -1 on the
     right → [B, L, D]; ``packed_states`` the same without the padding, [N, D], row after row.
-    ``items.weight`` [V, D], ``positions`` [max_length, D].
 
     Cost: O(N·D²) a block for the N items read, and O(Σ l²·D) for attention over rows of l items:
     padding costs little, for rows of similar length go together. With ``sparse`` the gradient of
@@ -44,9 +37,8 @@ class SASRecEncoder(nn.Module):
 
     Reference: Kang & McAuley 2018; norms come first in a block, as in Xiong et al. 2020.
 
-    Use when: what is chosen next depends on the order of what was chosen before. Train on
-    ``packed_states``, which tells every place at once; ``TableScorer.tied(encoder.items)`` shares
-    the item vectors with the output. Avoid when: order says little (``BagEncoder``).
+    Train on ``packed_states``, which predicts every place at once;
+    ``TableScorer.tied(encoder.items)`` shares the item vectors with the output.
 
     >>> encoder = SASRecEncoder(100, dimension=8, max_length=4).eval()
     >>> states = encoder.states(torch.tensor([[3, 1, 4], [5, 9, -1]]))
@@ -69,6 +61,7 @@ class SASRecEncoder(nn.Module):
         super().__init__()
         self.num_classes = check_num_classes(num_classes)
         self.dimension = check_whole("dimension", dimension, 1, _MOST_UNITS)
+        self.output_dimension = dimension
         self.max_length = check_whole("max_length", max_length, 1, _MOST_PLACES)
         num_blocks = check_whole("num_blocks", num_blocks, 1, _MOST_BLOCKS)
         self.num_heads = check_whole("num_heads", num_heads, 1, dimension)
@@ -86,24 +79,16 @@ class SASRecEncoder(nn.Module):
             nn.init.normal_(vectors, std=_INITIAL_DEVIATION)
 
     @property
-    def output_dimension(self) -> int:
-        """How wide the hidden state is: the ``dimension`` that the head's scorer needs."""
-        return self.dimension
-
-    @property
     def context_size(self) -> int:
         """How many items are read at most."""
         return self.max_length
 
     def forward(self, context: Tensor) -> Tensor:
         """Return the state after the last item of each context, [B, D]."""
-        context = self._check("context", context)[:, -self.max_length :]
-        known = context >= 0
-        _check_one_run("context", known[:, 1:] | ~known[:, :-1], "left")
-        lengths = known.sum(-1)
-        moved = moved_left(context, lengths)
+        context = check_context(context, self.num_classes)
+        segments, lengths = left_padded(context[:, -self.max_length :])
+        states = self._packed_states(segments)
         read = lengths > 0
-        states = self._packed_states(moved, moved >= 0)
         hidden = states.new_zeros(len(context), self.dimension)
         hidden[read] = states[lengths.cumsum(0)[read] - 1]
         return hidden
@@ -113,22 +98,22 @@ class SASRecEncoder(nn.Module):
 
         The state at place t has read places 0 … t, so that it predicts place t + 1.
         """
-        packed = self.packed_states(segments)
-        return _padded(packed, segments >= 0)
+        states, known = self.packed_states(segments), (segments >= 0)[..., None]
+        padded = states.new_zeros(*segments.shape, self.dimension)
+        return padded.masked_scatter(known, states)
 
     def packed_states(self, segments: Tensor) -> Tensor:
         """Return the state after each item of segments, [N, D], segment after segment."""
-        segments = self._check("segments", segments)
+        segments = check_segments(segments, self.num_classes)
         if segments.shape[1] > self.max_length:
             raise ValueError(
                 f"segments must have at most {self.max_length:,} places (max_length), "
                 f"got {segments.shape[1]:,}"
             )
-        known = segments >= 0
-        _check_one_run("segments", known[:, :-1] | ~known[:, 1:], "right")
-        return self._packed_states(segments, known)
+        return self._packed_states(segments)
 
-    def _packed_states(self, segments: Tensor, known: Tensor) -> Tensor:
+    def _packed_states(self, segments: Tensor) -> Tensor:
+        known = segments >= 0
         items = gather_rows(self.items.weight, segments[known], sparse=self.sparse)
         places = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
         states: Tensor = self.dropout(items + self.positions[places[known]])
@@ -137,11 +122,6 @@ class SASRecEncoder(nn.Module):
             states = block(states, groups)
         normed: Tensor = self.norm(states)
         return normed
-
-    def _check(self, name: str, ids: Tensor) -> Tensor:
-        if check_tensor(name, ids).dim() != 2:
-            raise ValueError(f"{name} must have two dimensions, got {list(ids.shape)}")
-        return check_ids(name, ids, self.num_classes, absent=True)
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
@@ -163,7 +143,7 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, states: Tensor, groups: _Groups) -> Tensor:
-        """Return new states [N, D] of the rows that ``groups`` tell apart."""
+        """Return new states [N, D] of rows that are grouped by length."""
         attended = self.output(self._attend(self.attention_norm(states), groups))
         states = states + self.dropout(attended)
         inner = torch.relu(self.inner(self.forward_norm(states)))
@@ -173,8 +153,8 @@ class _Block(nn.Module):
     def _attend(self, states: Tensor, groups: _Groups) -> Tensor:
         projected, mixed = self.projections(states), [states[:0]]
         for places, kept in groups.padded:
-            # Padding comes last, and causal attention looks back only: what stands there is not
-            # seen from any place that counts.
+            # Padding comes last, and causal attention only looks back: no place that counts sees
+            # what stands there.
             parts = projected.index_select(0, places.flatten())
             parts = parts.view(*places.shape, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
             queries, keys, values = parts.unbind(0)
@@ -207,16 +187,3 @@ def _groups(lengths: Tensor) -> _Groups:
             padded.append((places.clamp(max=total - 1), there.flatten().nonzero()[:, 0]))
             found.append(places[there])
     return _Groups(padded, torch.cat(found).argsort())
-
-
-def _padded(rows: Tensor, known: Tensor) -> Tensor:
-    """Return rows [N, D] at the places that are known, [B, L, D]; 0 at all others."""
-    return rows.new_zeros(*known.shape, rows.shape[1]).masked_scatter(known[..., None], rows)
-
-
-def _check_one_run(name: str, in_order: Tensor, side: str) -> None:
-    if not bool(in_order.all()):
-        row = int((~in_order).any(-1).nonzero()[0])
-        raise ValueError(
-            f"{name} must have its padding (-1) on the {side} of the items, which row {row} has not"
-        )

@@ -1,18 +1,13 @@
-"""A user from what he does now and from what he did before, and how much each counts."""
+"""A user from what they do now and what they did before, and how much each counts."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders.attention import SelfAttention, attention_pool, packed
-from widemax.encoders.lookup import context_vectors
-from widemax.encoders.youtube_dnn import (
-    check_context,
-    features_dimension,
-    item_table,
-    known_features,
-)
+from widemax.encoders.attention import SelfAttention, attention_pool
+from widemax.encoders.contexts import check_context, context_vectors, packed
+from widemax.encoders.users import features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
 
@@ -31,15 +26,10 @@ class SDMEncoder(nn.Module):
     of fields, on the attention's output and on the result.
 
     Shapes: context int64 [B, H], oldest first, -1 anywhere; ``users`` int64 [B], -1 unknown →
-    hidden [B, D]; ``item_codes`` int64 [V, S], -1 unknown; ``items.weight`` [V, D].
-
-    Cost: O(B·short·(1 + S)·D²) for the recurrence, O(B·n·(1 + S)·D) for n earlier items. With
-    ``sparse`` gradients of the tables hold the rows that were read only.
+    hidden [B, D]; ``item_codes`` int64 [V, S], -1 unknown. With ``sparse`` gradients of the tables
+    hold the rows that were read only.
 
     Reference: Lv et al. 2019, with a residual connection around the attention.
-
-    Use when: the last few items say what is wanted now, in their order. Avoid when: logs have no
-    order (``YouTubeDNNEncoder``).
 
     >>> encoder = SDMEncoder(100, 8, short=3, item_codes=torch.arange(100)[:, None] % 7)
     >>> encoder(torch.tensor([[-1, 3, 5, 9, 7], [-1, -1, -1, -1, -1]])).shape
@@ -63,10 +53,11 @@ class SDMEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.num_classes, self.dimension = check_table_size(num_classes, dimension)
+        self.output_dimension = dimension
         self.short = check_whole("short", short, 1, _MOST_PLACES)
         num_layers = check_whole("num_layers", num_layers, 1, 64)
         codes = _check_codes(item_codes, num_classes)
-        # Known from the catalogue whenever the model is built: not part of what it learnt.
+        # Known from the catalogue whenever the model is built: not part of what it learned.
         self.register_buffer("codes", codes, persistent=False)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
         self.items = item_table(num_classes, dimension, sparse=sparse)
@@ -83,11 +74,6 @@ class SDMEncoder(nn.Module):
         self.profile = nn.Linear(width, dimension, bias=False) if width else None
         self.query = nn.Parameter(torch.empty(dimension))
         nn.init.normal_(self.query, std=dimension**-0.5)
-
-    @property
-    def output_dimension(self) -> int:
-        """How wide the hidden state is: the ``dimension`` that the head's scorer needs."""
-        return self.dimension
 
     def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
         """Return the user vectors, [B, D]."""
@@ -110,7 +96,7 @@ class SDMEncoder(nn.Module):
             return torch.zeros_like(query)
         known = items >= 0
         vectors = torch.cat([each for each, _ in self._fields(items)], dim=-1)
-        # Padding comes last, and no state before it knows of it. On CPUs without an LSTM in half
+        # Padding comes last, and no state before it sees it. On CPUs without an LSTM in half
         # precision torch fails under autocast: there the recurrence stays as wide as it is.
         with torch.autocast("cpu", enabled=False):
             states, _ = self.lstm(vectors)

@@ -1,4 +1,4 @@
-"""Vectors of items from their ids and what else is known of them."""
+"""Vectors of items from their ids and their fields."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from widemax.encoders.attention import masked_softmax
 from widemax.scoring.rows import gather_rows
 from widemax.validation import as_int64, check_ids, check_tensor, check_whole
 
-MOST_VALUES = 2**31
-"""Most values of all fields together."""
+_MOST_VALUES = 2**31
 
 
 class SideInformationEncoder(nn.Module):
@@ -25,14 +25,10 @@ class SideInformationEncoder(nn.Module):
 
     Shapes: ``side`` int64 [V, S], codes of S fields, 0 for unknown, field s below
     ``num_values[s]``; ids of any shape → [*ids.shape, D]; ``weight`` [V, D] of the ids,
-    ``side_weight`` [Σ num_values, D], ``attention`` [V, 1 + S].
-
-    Cost: O(N·S·D); gradients hold the rows of the batch only (sparse).
+    ``side_weight`` [Σ num_values, D], ``attention`` [V, 1 + S]; their gradients hold the rows of
+    the batch only (sparse).
 
     Reference: Wang et al. 2018 (EGES).
-
-    Use when: items are rare or new, and features say much of them. Avoid when: every item is seen
-    often (``BagEncoder``).
 
     >>> side = torch.tensor([[1, 2], [1, 0], [2, 1]])
     >>> encoder = SideInformationEncoder(side, [3, 3], 4)
@@ -56,7 +52,7 @@ class SideInformationEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.num_values = tuple(
-            check_whole(f"num_values[{s}]", number, 1, MOST_VALUES)
+            check_whole(f"num_values[{s}]", number, 1, _MOST_VALUES)
             for s, number in enumerate(num_values)
         )
         side = self._check_codes("side", side)
@@ -89,7 +85,7 @@ class SideInformationEncoder(nn.Module):
         if not bool(seen.all()):
             logits = torch.where(seen, logits, self.mean_attention())
         codes = self.side[rows]
-        weights = _known_softmax(logits, torch.cat([seen, codes > 0], dim=1))
+        weights = masked_softmax(logits, torch.cat([seen, codes > 0], dim=1))
         vectors = weights[:, :1] * gather_rows(self.weight, rows, sparse=True)
         return (vectors + self._of_fields(codes, weights[:, 1:])).view(*ids.shape, -1)
 
@@ -97,7 +93,7 @@ class SideInformationEncoder(nn.Module):
         """Return the vectors [N, D] of items of which only the fields [N, S] are known."""
         codes = self._check_codes("side", side)
         logits = self.mean_attention()[1:].expand(len(codes), -1)
-        return self._of_fields(codes, _known_softmax(logits, codes > 0))
+        return self._of_fields(codes, masked_softmax(logits, codes > 0))
 
     @torch.no_grad()
     def mean_attention(self) -> Tensor:
@@ -134,9 +130,3 @@ class SideInformationEncoder(nn.Module):
             f"num_classes={self.num_classes}, dimension={self.dimension}, "
             f"num_values={self.num_values}"
         )
-
-
-def _known_softmax(logits: Tensor, known: Tensor) -> Tensor:
-    """Return the softmax over what is known in each row; all 0 where nothing is."""
-    lowest = torch.finfo(logits.dtype).min
-    return logits.masked_fill(~known, lowest).softmax(-1) * known
