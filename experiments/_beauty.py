@@ -62,8 +62,8 @@ def split_by_last(sequences: Sequences) -> Beauty:
     order = counts.argsort(descending=True, stable=True)
     ranks = torch.empty_like(order)
     ranks[order] = torch.arange(num_classes)
-    known, test = Holdout.leave_one_out(Sequences(ranks[sequences.values], sequences.offsets))
-    train, valid = Holdout.leave_one_out(known)
+    known, test = Holdout.of_last(Sequences(ranks[sequences.values], sequences.offsets))
+    train, valid = Holdout.of_last(known)
     return Beauty(train, valid, test, counts[order])
 
 

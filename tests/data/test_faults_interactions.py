@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import FUZZ
 from widemax.data.reading.source import read_source
 from widemax.data.reading.tables import atomic_types, scan_table
-from widemax.data.splitting.split_files import read_split
+from widemax.data.splitting.splits import read_split
 
 EPOCH = 1_700_000_000
 TABLES = ["parquet", "csv", "atomic"]

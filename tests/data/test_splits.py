@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.splitting.log_split import split_by_parts
-from widemax.data.splitting.split_files import read_split
 from widemax.data.splitting.splits import (
     leave_one_out,
+    read_split,
     split_at_times,
     split_by_time,
     split_by_user,

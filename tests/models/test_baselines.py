@@ -206,7 +206,7 @@ def test_two_camps_are_told_apart(name):
         (2 * draw.permutation(6)[: draw.integers(3, 6)] + user % 2).tolist() for user in range(80)
     ]
     sequences = Sequences.from_lists(lists)
-    train, held = Holdout.leave_one_out(sequences)
+    train, held = Holdout.of_last(sequences)
     # One dimension for each camp: with more, iALS has room to learn each user by heart.
     model = IALS(V, dimension=2) if name == "ials" else MAKERS[name](V)
     model.fit(train)

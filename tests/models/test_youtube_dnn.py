@@ -307,7 +307,7 @@ def test_groups_of_items_are_found_from_a_log_without_order(layers, negatives):
     groups = torch.randint(20, (600,), generator=generator)
     items = groups[:, None] + 20 * torch.randint(10, (600, 9), generator=generator)
     log = Sequences(items.flatten(), torch.arange(601) * 9)
-    train, held = Holdout.leave_one_out(log)
+    train, held = Holdout.of_last(log)
     model = YouTubeDNN.create(
         torch.ones(200), dimension=16, layers=layers, num_samples=50, negatives=negatives
     )

@@ -16,20 +16,10 @@ from widemax.validation import ABSENT, check_whole
 class Holdout:
     """Some users with what they had and what they chose next, which no model has seen.
 
-    Formula: question i is: from ``histories.sequence(i)``, find ``targets.sequence(i)``.
-
-    Shapes: both hold N sequences; no target list is empty. ``users`` int64 [N] names the sequence
-    of each user in the training data, by which his features are found; -1 is a user who has none.
-
-    Cost: it only holds tensors; a batch is a gather of B·H values.
-
-    Reference: none.
-
-    Use when: a model is to be judged by what it recommends. Avoid when: each position of a text is
-    an example (``Windows``).
+    Question i is: from ``histories.sequence(i)``, find ``targets.sequence(i)``.
 
     >>> sequences = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
-    >>> train, held = Holdout.leave_one_out(sequences)
+    >>> train, held = Holdout.of_last(sequences)
     >>> train.values.tolist(), held.targets.values.tolist(), held.users.tolist()
     ([4, 0, 1, 3], [2, 5], [0, 2])
     >>> held.batch(torch.arange(2), max_history=3).context.tolist()
@@ -37,8 +27,11 @@ class Holdout:
     """
 
     histories: Sequences
+    """N sequences: what is known."""
     targets: Sequences
+    """N sequences, none empty: what is to be found."""
     users: Tensor
+    """Int64 [N], the user's row in the training data, by which features are found; or -1."""
 
     def __post_init__(self) -> None:
         sizes = len(self.histories), len(self.targets), len(self.users)
@@ -53,7 +46,7 @@ class Holdout:
             raise ValueError(f"targets must not be empty, got an empty list in row {row:,}")
 
     @classmethod
-    def leave_one_out(cls, sequences: Sequences) -> tuple[Sequences, Holdout]:
+    def of_last(cls, sequences: Sequences) -> tuple[Sequences, Holdout]:
         """Return sequences without the last value of each, and the questions for those values.
 
         A sequence of one value stays whole and asks nothing.
@@ -78,11 +71,9 @@ class Holdout:
     def batch(self, rows: Tensor, *, max_history: int) -> WindowBatch:
         """Return what is known in the questions ``rows`` [B]; targets are -1, and ages 0: now."""
         max_history = check_whole("max_history", max_history, 1, 2**20)
-        context = _last(self.histories, rows, max_history)
-        nothing = torch.full_like(rows, ABSENT)
         return WindowBatch(
-            context=context,
-            targets=nothing,
+            context=_last(self.histories, rows, max_history),
+            targets=torch.full_like(rows, ABSENT),
             users=self.users[rows],
             ages=torch.zeros(len(rows)),
         )

@@ -20,32 +20,22 @@ from widemax.vocabulary import Vocabulary
 
 Lengths = NDArray[np.int64]
 
-TRAIN, VALIDATION, TEST = range(3)
-"""The parts of a log, in the order in which they follow each other."""
+TEST = 2
+"""The last of the parts of a log; 0 is for training, 1 for validation."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LogSplit:
     """A log cut in three: for training, for validation, for the test.
 
-    Formula: the history of a validation question lies in the training part; that of a test question
-    in the training and validation parts; no target lies in a part that its history comes from. The
-    targets of one question are distinct.
+    The history of a validation question lies in the training part; that of a test question in the
+    training and validation parts; no target lies in a part that its history comes from. The targets
+    of one question are distinct. Fit on ``train`` and choose by ``validation``, then fit on
+    ``final`` and judge by ``test``, once.
 
-    Shapes: ``train`` holds one sequence for each user, who may have none in it; the ``users`` of
-    both holdouts are its rows, or -1 for users who have no row. ``final`` is train and validation
-    together, in the same rows, with those users who are for validation alone at the end.
-    ``skipped_users`` counts the users of validation and test who would have had to be asked
-    about without a history, ``skipped_targets`` the targets there that are no class.
-
-    Cost: each part is copied once; histories share memory with ``train`` and ``final`` where
-    every user is asked about. ``final`` and all times are copied when they are first asked for,
-    which may be never; they hold on to the log.
-
-    Reference: none.
-
-    Use when: fit on ``train`` and choose by ``validation``, then fit on ``final`` and judge by
-    ``test``, once. Avoid when: each position of a text is an example (``Sequences.split``).
+    Each part is copied once; histories share memory with ``train`` and ``final`` where every user
+    is asked about. ``final`` and all times are copied when they are first asked for, which may be
+    never; they hold on to the log.
 
     >>> log = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
     >>> parts = torch.tensor([0, 1, 2, 0, 0, 2], dtype=torch.uint8)
@@ -57,11 +47,17 @@ class LogSplit:
     """
 
     train: Sequences
+    """One sequence for each user, who may have none in it."""
     validation: Holdout
+    """Its ``users`` are rows of ``train``, or -1 for users who have no row."""
     test: Holdout
+    """The same for the last part."""
     final: Sequences
+    """Train and validation in the rows of ``train``, then users who are for validation alone."""
     skipped_users: tuple[int, int] = (0, 0)
+    """How many users of validation and test have no history to ask from."""
     skipped_targets: tuple[int, int] = (0, 0)
+    """How many targets there are no class."""
 
     def with_training_classes(self, vocabulary: Vocabulary) -> tuple[LogSplit, Vocabulary]:
         """Return the split with the items of ``train`` as its classes, counted there alone.
@@ -93,16 +89,7 @@ class LogSplit:
 def split_by_parts(sequences: Sequences, parts: Tensor) -> LogSplit:
     """Cut a log by a mark at each interaction: 0 for training, 1 for validation, 2 for the test.
 
-    Formula: see ``LogSplit``. A user's marks must never fall: what is asked for comes last.
-
-    Shapes: ``sequences`` with T values, ``parts`` uint8 [T] → a split with a row for each user.
-
-    Cost: a few passes over the values.
-
-    Reference: none.
-
-    Use when: another rule than those here says what is for the test. Avoid when: ``leave_one_out``
-    or ``split_by_time`` says it.
+    ``parts`` is uint8 [T]. A user's marks must never fall: what is asked for comes last.
 
     >>> log = Sequences.from_lists([[4, 0, 2], [3]])
     >>> split = split_by_parts(log, torch.tensor([0, 2, 2, 2], dtype=torch.uint8))
@@ -124,8 +111,7 @@ def split_by_lengths(
     check_something_left(learned)
     final = _Runs(sequences, starts, before_test)
     asked, skipped = _asked(learned, _Runs(sequences, starts + train, validation))
-    coming = _Runs(sequences, starts + before_test, test)
-    asked_in_test, skipped_in_test = _asked(final, coming)
+    asked_in_test, skipped_in_test = _asked(final, _Runs(sequences, starts + before_test, test))
     return LogSplit(
         train=learned,
         validation=asked,
@@ -143,9 +129,8 @@ class _Runs(Sequences):
 
     def __init__(self, sequences: Sequences, starts: Lengths, lengths: Lengths) -> None:
         offsets = offsets_of(torch.from_numpy(lengths))
-        given = {"offsets": offsets, "names": sequences.names, "_whole": sequences}
-        for name, value in {**given, "_starts": starts}.items():
-            object.__setattr__(self, name, value)
+        # Past the frozen fields, of which values and times are made when they are asked for.
+        vars(self).update(offsets=offsets, names=sequences.names, _whole=sequences, _starts=starts)
 
     @cached_property
     def values(self) -> Tensor:
@@ -156,8 +141,8 @@ class _Runs(Sequences):
         return None if self._whole.times is None else self._copied(self._whole.times)
 
     def _copied(self, whole: Tensor) -> Tensor:
-        where = self._starts, self.lengths.numpy()
-        return torch.from_numpy(joined_slices(whole.numpy(), *where))
+        lengths = self.lengths.numpy()
+        return torch.from_numpy(joined_slices(whole.numpy(), self._starts, lengths))
 
 
 def _asked(known: Sequences, coming: Sequences) -> tuple[Holdout, int]:

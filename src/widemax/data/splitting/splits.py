@@ -1,11 +1,17 @@
-"""Ways to split a log: by the last items, by time, by user."""
+"""Ways to split a log: by the last items, by time, by user, or as its files do."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from widemax.data.reading.classes import Coded, classes_of, numbered
+from widemax.data.reading.files import files_of
+from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.tables import KINDS, TableKind, recognise
 from widemax.data.sequences import Sequences
 from widemax.data.splitting.holdout import Holdout
 from widemax.data.splitting.log_split import (
@@ -15,24 +21,20 @@ from widemax.data.splitting.log_split import (
     split_by_lengths,
     split_by_parts,
 )
-from widemax.validation import ABSENT, check_fraction
+from widemax.kernels.data.grouping import MAX_ROWS, grouped
+from widemax.validation import ABSENT, check_fraction, check_whole
+from widemax.vocabulary import Vocabulary
 
 
 def leave_one_out(sequences: Sequences) -> LogSplit:
     """Ask for the last item of each user in the test, for the one before it in the validation.
 
-    Formula: of n items, the last is the target of the test, with the n − 1 before it as history;
-    the last but one that of the validation, with n − 2; those are the training sequence. A user
-    with two items is asked about in the test only, one with a single item not at all.
+    Of n items, the last is the target of the test, with the n − 1 before it as history; the last
+    but one that of the validation, with n − 2; those are the training sequence. A user with two
+    items is asked about in the test only, one with a single item not at all.
 
-    Shapes: ``sequences`` of N users → a split with N rows.
-
-    Cost: a few passes over the values.
-
-    Reference: none; the custom of sequential recommendation.
-
-    Use when: results are to be compared with published ones. Avoid when: a question about an early
-    user may be answered with what others did later: the parts overlap in time (``split_by_time``).
+    This is the custom of sequential recommendation. The parts overlap in time, so that a question
+    about an early user may be answered with what others did later: see ``split_by_time``.
 
     >>> split = leave_one_out(Sequences.from_lists([[4, 0, 2], [1], [3, 5]]))
     >>> split.test.users.tolist(), split.validation.users.tolist(), len(split.train)
@@ -46,18 +48,10 @@ def leave_one_out(sequences: Sequences) -> LogSplit:
 def split_by_time(sequences: Sequences, *, validation: float = 0.1, test: float = 0.1) -> LogSplit:
     """Hold out the last ``test`` of all interactions, and before them ``validation`` of them.
 
-    Formula: see ``split_at_times``, at the moments after which these fractions follow; what has the
-    very time of a moment follows it, so that ties make a part larger, never divided.
-
-    Shapes: fractions of the interactions, at least 0, together below 1.
-
-    Cost: a sort of the times.
-
-    Reference: Ji et al., "A Critical Study on Data Leakage in Recommender System Offline
-    Evaluation", 2023.
-
-    Use when: the future is to be told from the past, as it will have to be. Avoid when: the log has
-    no times.
+    As ``split_at_times``, at the moments after which these fractions follow; what has the very time
+    of a moment follows it, so that ties make a part larger, and are never divided. It predicts the
+    future from the past, as will be asked of the model: Ji et al., "A Critical Study on Data
+    Leakage in Recommender System Offline Evaluation", 2023.
 
     >>> times = torch.tensor([10.0, 20, 30, 15, 40])
     >>> log = Sequences(torch.tensor([4, 0, 2, 1, 3]), torch.tensor([0, 3, 5]), times=times)
@@ -65,9 +59,7 @@ def split_by_time(sequences: Sequences, *, validation: float = 0.1, test: float 
     >>> split.train.values.tolist(), split.test.targets.values.tolist(), split.test.users.tolist()
     ([4, 0, 1], [3], [1])
     """
-    check_fraction("validation", validation)
-    check_fraction("test", test)
-    check_fraction("validation + test", validation + test)
+    _check_fractions(validation, test)
     times = _times_of(sequences)
     ordered = times.sort().values
     total = len(ordered)
@@ -79,21 +71,11 @@ def split_by_time(sequences: Sequences, *, validation: float = 0.1, test: float 
 
 
 def split_at_times(sequences: Sequences, *, validation: float, test: float) -> LogSplit:
-    """Hold out what follows two moments: from ``validation`` on, and from ``test`` on.
+    """Hold out what follows two moments, in seconds: from ``validation`` on, and from ``test`` on.
 
-    Formula: training is what has time < validation; the targets of the validation are the items of
+    Training is what has time < validation; the targets of the validation are the items of
     validation ≤ time < test, those of the test the items of test ≤ time; histories are all that
     came before the moment in question. A user without a history is skipped, and counted.
-
-    Shapes: ``sequences`` of N users with times → a split with N rows, of which those may be empty
-    who came after the first moment. Moments are seconds, validation ≤ test.
-
-    Cost: a few passes over the values.
-
-    Reference: see ``split_by_time``.
-
-    Use when: the days are known at which a model would have been trained. Avoid when: any moment
-    will do (``split_by_time``).
 
     >>> times = torch.tensor([10.0, 20, 30, 15, 40])
     >>> log = Sequences(torch.tensor([4, 0, 2, 1, 3]), torch.tensor([0, 3, 5]), times=times)
@@ -101,7 +83,6 @@ def split_at_times(sequences: Sequences, *, validation: float, test: float) -> L
     >>> split.validation.targets.values.tolist(), split.test.histories.values.tolist()
     ([0, 2], [1])
     """
-    _times_of(sequences)
     moments = torch.tensor([validation, test], dtype=torch.float64)
     if not bool(moments.isfinite().all()) or validation > test:
         raise ValueError(
@@ -120,30 +101,21 @@ def split_by_user(
 ) -> LogSplit:
     """Hold out whole users: a model is asked what comes last in sequences of which it saw nothing.
 
-    Formula: of the users with two items or more, a random ``validation`` and a random ``test`` are
-    held out, rounded to whole users. The last round(last · n) of their n items are the targets, but
-    at least one, and never all; the rest is the history.
+    Of the users with two items or more, a random ``validation`` and a random ``test`` are held out,
+    rounded to whole users. The last round(last · n) of their n items are the targets, but at least
+    one, and never all; the rest is the history. Liang et al., "Variational Autoencoders for
+    Collaborative Filtering", 2018, hold out a fifth of the items (``last=0.2``).
 
-    Shapes: ``sequences`` of N users → ``train`` with a row for each user who is not held out, in
-    their order; the ``users`` of both holdouts are -1. ``final`` has the users of the validation
-    with all their items after the rows of ``train``.
-
-    Cost: a few passes over the values.
-
-    Reference: Liang et al., "Variational Autoencoders for Collaborative Filtering", 2018, who hold
-    out a fifth of the items (``last=0.2``).
-
-    Use when: users who are not known yet are to be served. Avoid when: a model has a vector for
-    each user: it has none for these.
+    ``train`` has a row for each user who is not held out, in their order; the ``users`` of both
+    holdouts are -1: a model with a vector for each user has none for these. ``final`` has the users
+    of the validation with all their items after the rows of ``train``.
 
     >>> log = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
     >>> split = split_by_user(log, validation=0.0, test=0.5, generator=torch.Generator())
     >>> len(split.train), split.test.users.tolist(), split.test.histories.lengths.tolist()
     (2, [-1], [2])
     """
-    check_fraction("validation", validation)
-    check_fraction("test", test)
-    check_fraction("validation + test", validation + test)
+    _check_fractions(validation, test)
     check_fraction("last", last)
     able = (sequences.lengths > 1).nonzero()[:, 0]
     drawn = able[torch.randperm(len(able), generator=generator)]
@@ -163,10 +135,78 @@ def split_by_user(
     )
 
 
+def read_split(
+    train: str | Path,
+    validation: str | Path,
+    test: str | Path,
+    *,
+    kind: TableKind | None = None,
+    user_column: str = "",
+    item_column: str = "",
+    time_column: str = "",
+) -> tuple[LogSplit, Vocabulary]:
+    """Read a log that is split already, in three files (or folders, or patterns) of the same kind.
+
+    Each user's items of ``train`` are their training sequence, those of ``validation`` and ``test``
+    the targets, each part in time order; the history of a test question has the items of the
+    validation file too. The classes are the items of ``train``, counted there; targets that are
+    none of them, and users without a history, are skipped and counted. There is a row for each user
+    of the three files, in order of appearance, empty for those who are not in ``train``.
+
+    Many results are for the files of He et al., "LightGCN", 2020 (``user item item …``).
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> lists = {"train": "0 5 6\\n1 6", "valid": "0 7\\n1 5", "test": "0 6 5\\n1 5 8\\n2"}
+    >>> files = [folder / name for name in lists]
+    >>> _ = [path.write_text(text) for path, text in zip(files, lists.values())]
+    >>> split, vocabulary = read_split(*files, kind="lists")
+    >>> vocabulary.decode(split.test.targets.values), split.skipped_targets
+    ([6, 5, 5], (1, 1))
+    """
+    given = [files_of(path) for path in (train, validation, test)]
+    if kind is None:
+        found = recognise(train)
+        if found == "text":
+            raise ValueError(f"{train} holds text, which is no log: name its format with kind")
+        kind = found
+    elif kind not in KINDS[1:]:
+        raise ValueError(f"kind must be one of {', '.join(KINDS[1:])}, got {kind!r}")
+    files = [path for part in given for path in part]
+    log = scan_log(files, kind, Columns(user_column, item_column, time_column))
+    (user_codes, users), (item_codes, items) = numbered(log.users()), numbered(log.items())
+    times = log.times()
+    numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])
+    starts = [log.starts[file] for file in np.cumsum([0, len(given[0]), len(given[1])])]
+    rows = np.arange(len(user_codes), dtype=np.int32)
+    parts = np.searchsorted(starts, rows, side="right") - 1
+    # Within a user first by part: a file says what comes after what, even against the times.
+    num_groups = check_whole("users · 3", len(users) * len(given), 0, MAX_ROWS)
+    groups = (user_codes.astype(np.int64) * len(given) + parts).astype(np.int32)
+    order, sorted_times, offsets, _ = grouped(groups, num_groups, rows, numbers)
+    by_user = np.ascontiguousarray(offsets[:: len(given)])
+    coded = Coded(item_codes[order], by_user, users, sorted_times, per_second)
+    sequences, vocabulary, _ = classes_of(coded, items)
+    split = split_by_parts(sequences, torch.from_numpy(parts[order].astype(np.uint8)))
+    return split.with_training_classes(vocabulary)
+
+
+def _check_fractions(validation: float, test: float) -> None:
+    check_fraction("validation", validation)
+    check_fraction("test", test)
+    check_fraction("validation + test", validation + test)
+
+
 def _split_at(sequences: Sequences, first: Tensor, second: Tensor) -> LogSplit:
     times = _times_of(sequences)
     parts = (times >= first).to(torch.uint8) + (times >= second).to(torch.uint8)
     return split_by_parts(sequences, parts)
+
+
+def _times_of(sequences: Sequences) -> Tensor:
+    if sequences.times is None:
+        raise ValueError("sequences must have times to be split by them: times is None")
+    return sequences.times
 
 
 def _last_of(sequences: Sequences, fraction: float) -> Holdout:
@@ -177,9 +217,3 @@ def _last_of(sequences: Sequences, fraction: float) -> Holdout:
     is_target = torch.arange(len(sequences.values)) >= cuts
     targets = distinct_targets(sequences.kept(is_target))
     return Holdout(sequences.kept(~is_target), targets, torch.full_like(lengths, ABSENT))
-
-
-def _times_of(sequences: Sequences) -> Tensor:
-    if sequences.times is None:
-        raise ValueError("sequences must have times to be split by them: times is None")
-    return sequences.times
