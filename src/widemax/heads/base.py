@@ -21,7 +21,9 @@ class Head(nn.Module, ABC):
     Formula: ``forward`` is the training loss; ``log_prob`` is exactly normalised over all
     classes, whatever the training objective was.
 
-    Shapes: hidden [B, D]; targets [B] or [B, T]; losses [B], unreduced.
+    Shapes: hidden [B, D]; targets [B], or [B, T] with label 1/T for each of T positives; weights
+    [B] → losses [B], unreduced. Targets equal to ``ignore_index`` do not count; an example without
+    another has loss 0.
 
     Use when: writing a head of your own; hold it to ``widemax.check_head``. Avoid when: only the
     scores, the proposal or the loss is new (write a scorer, a sampler or an objective).
@@ -31,7 +33,6 @@ class Head(nn.Module, ABC):
     dimension: int
     """Width of the hidden states."""
     ignore_index: int = -100
-    """The target that does not count; an example without another has loss 0."""
 
     @abstractmethod
     def forward(

@@ -17,11 +17,9 @@ from widemax.validation import check_fraction
 class FullHead(BatchHead, ScorerHead):
     """The exact softmax cross-entropy, without the [B, V] matrix.
 
-    Formula: L = ``cross_entropy(scorer(hidden), targets, reduction="none")``; with T positives
-    the label is 1/T each.
+    Formula: L = ``cross_entropy(scorer(hidden), targets, reduction="none")``.
 
-    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count; an example without another has loss 0.
+    Shapes: as ``Head``.
 
     Cost: O(B·V·D), four matrix products where the plain way has three, and still faster because a
     tile of scores stays in the cache. Memory: the gradient of the table and a few tiles.

@@ -56,8 +56,7 @@ class ImportanceHead(SamplerHead):
     ``max_samples`` (None: 64 · num_samples). A mean over the rows would hide the one row whose
     log Z is missed, which is the one that diverges.
 
-    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count. ``context`` [B, …] is passed to the sampler (``NGramSampler``).
+    Shapes: as ``Head``; ``context`` [B, …] is passed to the sampler (``NGramSampler``).
 
     Cost: O(B·S·D), S = draws made; memory O(B·S). ``last_draw`` holds S and the ESS.
 
@@ -112,7 +111,7 @@ class ImportanceHead(SamplerHead):
         batch = self._read_batch(hidden, targets, weights)
         self._check_unlimited(batch.targets)
         if context is not None:
-            self._set_context(context, batch, len(hidden))
+            self._set_context(context, batch)
         sample = self._draw_enough(batch, generator)
         losses = importance_sampling(
             self._target_scores(batch),
@@ -130,9 +129,11 @@ class ImportanceHead(SamplerHead):
         learns, self.sampler.training = self.sampler.training, False
         try:
             # Only the first block teaches a learning sampler: it learns from each batch once.
-            while not self._is_enough(reached := sample.effective_size()):
+            while True:
+                reached, wanted = sample.effective_size(), self.effective_size
+                enough = wanted is None or bool((reached >= wanted).all())
                 size = min(sample.size, self.max_samples - sample.size)
-                if size == 0:
+                if enough or size == 0:
                     break
                 sample = sample.join(self._draw_block(size, batch, generator))
         finally:
@@ -152,10 +153,6 @@ class ImportanceHead(SamplerHead):
         scores = self.scorer(batch.hidden, candidates.ids)
         return _Sample(candidates.ids, scores, candidates.log_expected_count)
 
-    def _is_enough(self, effective_size: Tensor) -> bool:
-        wanted = self.effective_size
-        return wanted is None or bool((effective_size >= wanted).all())
-
     def _adapt(self, sample: _Sample) -> None:
         """Let a sampler that can follow the model see what the draws were worth."""
         adapt = getattr(self.sampler, "adapt", None)
@@ -163,14 +160,14 @@ class ImportanceHead(SamplerHead):
             scores = sample.scores.detach()
             adapt(sample.ids.expand(scores.shape), scores - sample.log_expected_count)
 
-    def _set_context(self, context: Tensor, batch: Batch, size: int) -> None:
+    def _set_context(self, context: Tensor, batch: Batch) -> None:
         set_context = getattr(self.sampler, "set_context", None)
         if set_context is None:
             raise ValueError(
                 f"context was given, but {type(self.sampler).__name__} does not depend on one"
             )
-        if len(check_tensor("context", context)) != size:
-            raise ValueError(f"context must have {size:,} rows, got {len(context):,}")
+        if len(check_tensor("context", context)) != batch.size:
+            raise ValueError(f"context must have {batch.size:,} rows, got {len(context):,}")
         set_context(batch.select(context))
 
     def _check_unlimited(self, targets: Tensor) -> None:

@@ -16,7 +16,6 @@ from widemax.validation import check_positive
 
 _ROWS_AT_ONCE = 8192
 
-
 ALPHA = Option("alpha", 0.1, "Weight of the penalty that brings log Z to 0.", least=1e-9, most=1e9)
 
 
@@ -40,8 +39,7 @@ class SelfNormalisedHead(_NormalisedHead):
     Formula: L = −F(x, t) + log Z(x) + α·(log Z(x))². The first two terms do not see a constant
     added to F, so that the third is free to bring log Z to 0.
 
-    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count.
+    Shapes: as ``Head``.
 
     Cost: O(B·V·D) to train, tile by tile, never [B, V]; O(S·D) a row to score S classes at test
     with ``scores``, where the exact ``log_prob`` has O(V·D).
@@ -93,8 +91,7 @@ class InfrequentHead(_NormalisedHead):
     γ = ``fraction``. On average L = −log P(t | x) − log Z + α·(log Z)²: P is learned as by the
     exact softmax, and log Z settles at 1/(2α), not at 0.
 
-    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count.
+    Shapes: as ``Head``.
 
     Cost: O(B·D + γ·B·V·D) to train; O(S·D) a row to score S classes at test with ``scores``.
 
@@ -166,7 +163,7 @@ def log_normalizer_statistics(head: ScorerHead, hidden: Tensor) -> LogNormalizer
     """
     if not len(hidden):
         raise ValueError("hidden must have at least one row, got none")
-    blocks = (hidden[at : at + _ROWS_AT_ONCE] for at in range(0, len(hidden), _ROWS_AT_ONCE))
+    blocks = torch.split(hidden, _ROWS_AT_ONCE)
     log_normalizer = torch.cat([head.log_normalizer(rows).double() for rows in blocks])
     return LogNormalizerStatistics(
         mean=log_normalizer.mean().item(),

@@ -24,10 +24,8 @@ class SampledHead(SamplerHead):
 
     Formula: L = objective(F(x, t), F(x, S), log Q(t), log Q(S)), S drawn by the sampler.
 
-    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count; an example without another has loss 0. ``query_ids`` [B] names
-    the query (the user) of each example; ``history`` [B, H], padded with -1, lists classes that
-    must not be negatives of that example.
+    Shapes: as ``Head``; ``query_ids`` [B] names the query (the user) of each example; ``history``
+    [B, H], padded with -1, lists classes that must not be negatives of that example.
 
     Cost: O(B·S·D) for S = ``num_samples``; memory O(B·S). Evaluation (``log_prob``, ``topk``) is
     exact and does not depend on the sampler.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, Self
 
 import torch
@@ -47,9 +48,7 @@ class AdaptiveHead(BatchHead):
     log_softmax(W x + b)_cluster + log_softmax(V_i P_i x)_y for class y of cluster i. P_i has
     D / ``reduction``^i rows.
 
-    Shapes: hidden [B, D], targets [B] or [B, T] (label 1/T each), weights [B] → losses [B].
-    Targets equal to ``ignore_index`` do not count; an example without another has loss 0. Class
-    ids stand in falling frequency.
+    Shapes: as ``Head``. Class ids are in order of falling frequency.
 
     Cost: O(B·C_0·D + Σ_i B_i·(D + C_i)·D_i) a step, for C_i classes and B_i targets in cluster i.
     Nothing of size [B, V] is allocated, except by ``log_prob`` of all classes. ``topk`` opens only
@@ -111,17 +110,12 @@ class AdaptiveHead(BatchHead):
         self.ignore_index = ignore_index
         limits = [*self.cutoffs, self.num_classes]
         self.shortlist = limits[0]
-        self.weight = nn.Parameter(torch.empty(self.shortlist + len(self.cutoffs), self.dimension))
-        nn.init.normal_(self.weight, std=self.dimension**-0.5)
+        self.weight = nn.Parameter(torch.empty(self.shortlist + len(self.cutoffs), dimension))
+        nn.init.normal_(self.weight, std=dimension**-0.5)
         self.bias = nn.Parameter(self.weight.new_zeros(len(self.weight))) if bias else None
         self.tails = nn.ModuleList(
-            TailCluster(
-                self.dimension,
-                reduced_dimension(self.dimension, self.reduction, index),
-                limits[index - 1],
-                limits[index],
-            )
-            for index in range(1, len(limits))
+            TailCluster(dimension, reduced_dimension(dimension, reduction, index), start, stop)
+            for index, (start, stop) in enumerate(pairwise(limits), start=1)
         )
 
     @classmethod
@@ -224,7 +218,7 @@ class AdaptiveHead(BatchHead):
         ids = self._check_ids(hidden, ids)
         entry = self._entry(hidden)
         result = entry.new_empty(len(hidden), ids.shape[-1])
-        for index, (start, stop) in enumerate(self._limits()):
+        for index, (start, stop) in enumerate(pairwise([0, *self.cutoffs, self.num_classes])):
             inside = (ids >= start) & (ids < stop)
             if not bool(inside.any()):
                 continue
@@ -256,9 +250,6 @@ class AdaptiveHead(BatchHead):
                 scores[rows], order = joined.topk(k)
                 ids[rows] = torch.cat([ids[rows], found.ids], dim=1).gather(1, order)
         return TopK(ids=ids, scores=scores)
-
-    def _limits(self) -> list[tuple[int, int]]:
-        return [(0, self.shortlist), *((tail.start, tail.stop) for tail in self._tails())]
 
     def _entry(self, hidden: Tensor) -> Tensor:
         """Return [B, 1 + clusters]: −log Z of the head, then log P(cluster | x)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from widemax.declarations import Option, Site, declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
-from widemax.heads.sparse.loss import RowLosses, Support, Targets, row_chunks, sparse_loss
+from widemax.heads.sparse.loss import RowLosses, SparseLoss, Support, Targets, row_chunks
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
 from widemax.validation import check_hidden, check_whole
@@ -27,8 +27,7 @@ class SparseHead(BatchHead, ScorerHead):
     Formula: see ``TopKSoftmaxHead``, ``SparsemaxHead`` and ``Entmax15Head``. ``log_prob`` is −inf
     where the probability is 0.
 
-    Shapes: hidden [B, D], targets [B] or [B, T] (the mean of the T losses), weights [B] → losses
-    [B]. Targets equal to ``ignore_index`` do not count; an example without another has loss 0.
+    Shapes: as ``Head``.
 
     Cost: O(B·V·D) forward, O(B·K·D) backward for supports of K classes. Scores of a chunk of rows
     are in memory at once, never [B, V]. Supports of up to 1,024 classes are kept for backward,
@@ -37,9 +36,6 @@ class SparseHead(BatchHead, ScorerHead):
     Use when: writing a sparse head of your own: ``support`` and ``row_losses``. Avoid when: every
     class must have some probability: the perplexity of a sparse distribution may be infinite.
     """
-
-    def __init__(self, scorer: Scorer, *, ignore_index: int = -100) -> None:
-        super().__init__(scorer, ignore_index=ignore_index)
 
     @abstractmethod
     def support(self, scores: Tensor) -> Support:
@@ -53,7 +49,9 @@ class SparseHead(BatchHead, ScorerHead):
         """Return the loss of each example, [B]; nothing is drawn."""
         queries, vectors, biases = self._inner_product(batch.hidden)
         shares = label_shares(batch.targets, queries)
-        return sparse_loss(queries, vectors, biases, batch.target_ids, shares, self)
+        factors = (queries, vectors, biases)
+        losses: Tensor = SparseLoss.apply(*factors, batch.target_ids, shares, self)  # type: ignore[no-untyped-call]
+        return losses
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x) of the given classes or of all; −inf where P is 0."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from widemax.scoring.rows import widened
+
+if TYPE_CHECKING:
+    from widemax.heads.sparse.heads import SparseHead
 
 # Scores of so many rows at once that they take 32 MB in float32, at least one row.
 _CHUNK_SCORES = 2**23
@@ -44,33 +47,6 @@ class Targets(NamedTuple):
     shares: Tensor
 
 
-class SparseRule(Protocol):
-    """What distinguishes one sparse loss from another."""
-
-    def support(self, scores: Tensor) -> Support:
-        """Return the support of each row of scores [B, V]."""
-
-    def row_losses(self, support: Support, targets: Targets) -> RowLosses:
-        """Return losses and derivatives from the scores of support and targets."""
-
-
-class _Derivative(NamedTuple):
-    """Derivative of the losses of some rows by scores, [B, K + T]; a class may occur twice."""
-
-    ids: Tensor
-    values: Tensor
-
-    def matrix(self, num_classes: int) -> Tensor:
-        """Return the derivative as [B, V]: sparse unless so full that a dense product is faster."""
-        if self.ids.shape[1] > _DENSE_SHARE * num_classes:
-            dense = self.values.new_zeros(len(self.ids), num_classes)
-            return dense.scatter_add_(1, self.ids, self.values)
-        rows = torch.arange(len(self.ids), device=self.ids.device)
-        places = torch.stack([rows[:, None].expand_as(self.ids).flatten(), self.ids.flatten()])
-        size = (len(self.ids), num_classes)
-        return torch.sparse_coo_tensor(places, self.values.flatten(), size, check_invariants=False)
-
-
 def row_chunks(rows: int, num_classes: int) -> Iterator[slice]:
     """Yield slices of rows whose scores against all classes may be in memory at once."""
     size = max(1, _CHUNK_SCORES // num_classes)
@@ -83,18 +59,30 @@ def _chunk(
     biases: Tensor | None,
     targets: Tensor,
     shares: Tensor,
-    rule: SparseRule,
-) -> tuple[Tensor, _Derivative]:
+    head: SparseHead,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return losses and, of their derivative by scores, the classes and values, [B, K + T]."""
     scores = queries @ vectors.T
     if biases is not None:
         scores += biases
-    support = rule.support(scores)
-    found = rule.row_losses(support, Targets(targets, scores.gather(1, targets), shares))
+    support = head.support(scores)
+    found = head.row_losses(support, Targets(targets, scores.gather(1, targets), shares))
     ids = torch.cat([support.ids, targets], dim=1)
-    return found.losses, _Derivative(ids, torch.cat([found.by_support, found.by_targets], dim=1))
+    return found.losses, ids, torch.cat([found.by_support, found.by_targets], dim=1)
 
 
-class _SparseLoss(torch.autograd.Function):
+def _as_matrix(ids: Tensor, values: Tensor, num_classes: int) -> Tensor:
+    """Return a derivative as [B, V]: sparse unless so full that a dense product is faster."""
+    if ids.shape[1] > _DENSE_SHARE * num_classes:
+        return values.new_zeros(len(ids), num_classes).scatter_add_(1, ids, values)
+    rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(ids)
+    places, size = torch.stack([rows.flatten(), ids.flatten()]), (len(ids), num_classes)
+    return torch.sparse_coo_tensor(places, values.flatten(), size, check_invariants=False)
+
+
+class SparseLoss(torch.autograd.Function):
+    """The loss [B] of each row by the rule of a head, for targets and shares [B, T]."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -103,24 +91,26 @@ class _SparseLoss(torch.autograd.Function):
         biases: Tensor | None,
         targets: Tensor,
         shares: Tensor,
-        rule: SparseRule,
+        head: SparseHead,
     ) -> Tensor:
+        """Return the losses, keeping the derivatives of rows with a narrow support."""
         wide_queries, wide_vectors = widened(queries), widened(vectors)
         losses = wide_queries.new_empty(len(queries))
         kept: list[Tensor | None] = []
         for rows in row_chunks(len(queries), len(vectors)):
-            losses[rows], derivative = _chunk(
-                wide_queries[rows], wide_vectors, biases, targets[rows], shares[rows], rule
+            losses[rows], ids, values = _chunk(
+                wide_queries[rows], wide_vectors, biases, targets[rows], shares[rows], head
             )
-            narrow = derivative.ids.shape[1] - targets.shape[1] <= _KEPT_SUPPORT
-            kept += derivative if narrow else (None, None)
+            narrow = ids.shape[1] - targets.shape[1] <= _KEPT_SUPPORT
+            kept += (ids, values) if narrow else (None, None)
         ctx.save_for_backward(queries, vectors, biases, targets, shares, *kept)
-        ctx.rule = rule
+        ctx.head = head
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of queries, vectors and biases."""
         queries, vectors, biases, targets, shares, *kept = ctx.saved_tensors
         _, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         wide_queries, wide_vectors = widened(queries), widened(vectors)
@@ -130,35 +120,19 @@ class _SparseLoss(torch.autograd.Function):
         for index, rows in enumerate(row_chunks(len(queries), len(vectors))):
             ids, values = kept[2 * index : 2 * index + 2]
             if ids is None:
-                _, (ids, values) = _chunk(
-                    wide_queries[rows], wide_vectors, biases, targets[rows], shares[rows], ctx.rule
+                _, ids, values = _chunk(
+                    wide_queries[rows], wide_vectors, biases, targets[rows], shares[rows], ctx.head
                 )
-            derivative = _Derivative(ids, values * grad[rows, None])
-            matrix = derivative.matrix(len(vectors))
+            values = values * grad[rows, None]
+            matrix = _as_matrix(ids, values, len(vectors))
             grad_queries[rows] = matrix @ wide_vectors
             if grad_vectors is not None:
                 grad_vectors.addmm_(matrix.t(), wide_queries[rows])
             if grad_biases is not None:
-                grad_biases.index_add_(0, ids.flatten(), derivative.values.flatten())
+                grad_biases.index_add_(0, ids.flatten(), values.flatten())
         return (
             grad_queries.to(queries.dtype),
             None if grad_vectors is None else grad_vectors.to(vectors.dtype),
             None if grad_biases is None else grad_biases.to(biases.dtype),
-            None,
-            None,
-            None,
+            *(None, None, None),
         )
-
-
-def sparse_loss(
-    queries: Tensor,
-    vectors: Tensor,
-    biases: Tensor | None,
-    targets: Tensor,
-    shares: Tensor,
-    rule: SparseRule,
-) -> Tensor:
-    """Return the loss [B] of each row under the rule, for targets and shares [B, T]."""
-    arguments = (queries, vectors, biases, targets, shares, rule)
-    losses: Tensor = _SparseLoss.apply(*arguments)  # type: ignore[no-untyped-call]
-    return losses

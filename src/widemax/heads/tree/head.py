@@ -17,8 +17,6 @@ from widemax.heads.tree.tree import Tree
 from widemax.scoring.base import BIAS
 from widemax.validation import check_hidden, check_num_samples, check_whole
 
-_MAX_DIMENSION = 2**24
-
 
 @declare.head(
     "hierarchical",
@@ -38,10 +36,9 @@ class HierarchicalHead(BatchHead):
     """A binary tree over the classes with one logistic regression at each inner node.
 
     Formula: p(right at n) = σ(x·v_n + b_n); log P(y | x) = Σ over the path of y of log σ(±(x·v_n +
-    b_n)). L = −log P(y | x), the mean of it over T positives. It is normalised by construction.
+    b_n)), normalised by construction. L = −log P(y | x).
 
-    Shapes: hidden [B, D], targets [B] or [B, T], weights [B] → losses [B]. Targets equal to
-    ``ignore_index`` do not count; an example without another has loss 0. ``weight`` is [V−1, D].
+    Shapes: as ``Head``; ``weight`` is [V−1, D].
 
     Cost: O(B·L·D) a step, L the path length (``tree.describe(counts)``), against O(B·V·D) of the
     exact softmax. ``log_prob`` of all classes O(B·V·D); ``topk`` opens only branches that may
@@ -74,7 +71,7 @@ class HierarchicalHead(BatchHead):
         sparse: bool = False,
         ignore_index: int = -100,
     ) -> None:
-        dimension = check_whole("dimension", dimension, 1, _MAX_DIMENSION)
+        dimension = check_whole("dimension", dimension, 1, 2**24)
         if not isinstance(tree, Tree):
             raise ValueError(f"tree must be a Tree, got {type(tree).__name__}: see Tree.huffman")
         super().__init__()
