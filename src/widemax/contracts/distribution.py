@@ -5,22 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from widemax.contracts.requirements import require
+
 _LEAST_P_VALUE = 1e-6
 
 
 def check_distribution(counts: Tensor, probability: Tensor) -> float:
-    """Hold counts [V] of candidates to their probability [V]; return the chi-square p-value."""
+    """Return the chi-square p-value of counts [V] of candidates with their probability [V].
+
+    Raises AssertionError where it is below 1e-6, or a class of probability 0 was drawn.
+    """
     expected = counts.sum() * probability
-    impossible = (counts > 0) & (probability == 0)
-    assert not bool(impossible.any()), (
-        f"class {int(impossible.nonzero()[0, 0])} has p = 0 and was drawn"
-    )
+    impossible = ((counts > 0) & (probability == 0)).nonzero().flatten().tolist()
+    require(not impossible, f"classes {impossible[:5]} have p = 0 and were drawn")
     p_value = chi_square_p_value(counts, expected)
     worst = int(((counts - expected).abs() / expected.clamp(min=1).sqrt()).argmax())
-    assert p_value >= _LEAST_P_VALUE, (
+    require(
+        p_value >= _LEAST_P_VALUE,
         f"draws do not follow log_prob: chi-square p-value {p_value:.3g} over "
         f"{int(counts.sum()):,} draws; class {worst} was drawn {int(counts[worst]):,} times, "
-        f"expected {expected[worst]:,.1f}"
+        f"expected {expected[worst]:,.1f}",
     )
     return p_value
 

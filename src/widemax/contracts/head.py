@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from widemax.contracts.requirements import require, require_close, require_error
 from widemax.heads import Head
-
-_TOLERANCE = 1e-6
 
 
 def check_head(
@@ -20,20 +20,13 @@ def check_head(
     gradients: bool = True,
     generator: torch.Generator | None = None,
 ) -> None:
-    """Hold a head to its contract; raises AssertionError with what is broken.
+    """Check a head against its contract; raises AssertionError that says what is broken.
 
-    Formula: Σ_y exp(log_prob(x, y)) = 1 to 1e-6; ``topk`` is the sort of ``log_prob``; the
-    gradient of ``forward`` is that of its finite differences (float64).
-
-    Shapes: the head takes hidden [B, ``dimension``]. It is copied and checked in float64.
-
-    Cost: O(batch_size · V · dimension); pass a head with up to some 1,000 classes. With
-    ``gradients`` a few hundred evaluations of the loss.
-
-    Reference: none.
-
-    Use when: you wrote a head, or a scorer, sampler or objective to use in one. Avoid when: the
-    loss stops gradients on purpose (``gradients=False``).
+    Σ_y exp(log_prob(x, y)) = 1 to 1e-6; ``topk`` is the sort of ``log_prob``; the gradient of
+    ``forward`` is that of its finite differences. The head takes hidden [B, ``dimension``]; it is
+    copied and checked in float64, at O(batch_size · V · dimension): pass one with up to some 1,000
+    classes. Pass ``gradients=False`` where the loss stops gradients on purpose; it also saves a few
+    hundred evaluations of the loss.
 
     >>> import widemax as wm
     >>> check_head(wm.FullHead(wm.TableScorer(20, 4)), dimension=4)
@@ -43,80 +36,74 @@ def check_head(
     hidden = torch.randn(batch_size, dimension, generator=generator, dtype=torch.float64)
     targets = torch.randint(head.num_classes, (batch_size,), generator=generator)
     with torch.no_grad():
-        _check_normalised(head, hidden)
-        _check_ids(head, hidden, generator)
+        _check_probabilities(head, hidden, generator)
         _check_topk(head, hidden)
     _check_losses(head, hidden, targets)
     _check_edges(head, hidden, targets)
     _check_backward(head, hidden, targets)
     if gradients:
-        _check_gradient(head, hidden[:3], targets[:3])
+        few = hidden[:3].clone().requires_grad_()
+        torch.autograd.gradcheck(lambda x: _losses(head, x, targets[:3]), (few,))
 
 
-def _close(left: Tensor, right: Tensor, what: str) -> None:
-    assert left.shape == right.shape, f"{what}: shapes {list(left.shape)} and {list(right.shape)}"
-    # Equal infinities are no difference: a sparse head gives some classes probability 0.
-    difference = torch.where(left == right, 0.0, (left - right).abs())
-    worst = difference.max().item() if left.numel() else 0.0
-    assert worst <= _TOLERANCE, f"{what}: differs by {worst:.3g}, allowed {_TOLERANCE:g}"
-
-
-def _check_normalised(head: Head, hidden: Tensor) -> None:
+def _check_probabilities(head: Head, hidden: Tensor, generator: torch.Generator) -> None:
     log_prob = head.log_prob(hidden)
-    assert log_prob.shape == (len(hidden), head.num_classes), (
-        f"log_prob(hidden) must be [B, V], got {list(log_prob.shape)}"
+    require(
+        log_prob.shape == (len(hidden), head.num_classes),
+        f"log_prob(hidden) must be [B, V], got {list(log_prob.shape)}",
     )
-    _close(log_prob.exp().sum(-1), log_prob.new_ones(len(hidden)), "probabilities must sum to 1")
-
-
-def _check_ids(head: Head, hidden: Tensor, generator: torch.Generator) -> None:
+    total = log_prob.exp().sum(-1)
+    require_close(total, torch.ones_like(total), "probabilities must sum to 1")
     size = (len(hidden), min(5, head.num_classes))
     per_row = torch.randint(head.num_classes, size, generator=generator)
     for what, function in (("log_prob", head.log_prob), ("scores", head.scores)):
         everything = function(hidden)
-        _close(function(hidden, per_row[0]), everything[:, per_row[0]], f"{what}, ids [S]")
-        _close(function(hidden, per_row), everything.gather(1, per_row), f"{what}, ids [B, S]")
+        require_close(function(hidden, per_row[0]), everything[:, per_row[0]], f"{what}, ids [S]")
+        require_close(
+            function(hidden, per_row), everything.gather(1, per_row), f"{what}, ids [B, S]"
+        )
 
 
 def _check_topk(head: Head, hidden: Tensor) -> None:
     k = min(5, head.num_classes)
     scores, log_prob = head.scores(hidden), head.log_prob(hidden)
     best = head.topk(hidden, k)
-    _close(best.scores, scores.gather(1, best.ids), "topk scores against scores of the same ids")
-    _close(log_prob.gather(1, best.ids), log_prob.topk(k).values, "topk against sorted log_prob")
+    found = log_prob.gather(1, best.ids)
+    require_close(best.scores, scores.gather(1, best.ids), "topk scores against scores of its ids")
+    require_close(found, log_prob.topk(k).values, "topk against sorted log_prob")
     rest = head.topk(hidden, k, exclude=best.ids[:, :1])
-    assert not bool((rest.ids == best.ids[:, :1]).any()), "topk returned an excluded class"
-    _close(rest.scores[:, : k - 1], best.scores[:, 1:], "topk after exclusion of the best")
+    require(rest.ids != best.ids[:, :1], "topk returned an excluded class")
+    require_close(rest.scores[:, : k - 1], best.scores[:, 1:], "topk after exclusion of the best")
     everything = torch.arange(head.num_classes).expand(len(hidden), -1)
     nothing = head.topk(hidden, 1, exclude=everything)
-    assert bool((nothing.ids == -1).all()), "topk with every class excluded must give id -1"
+    require(nothing.ids == -1, "topk with every class excluded must give id -1")
     for wrong in (0, -1, head.num_classes + 1):
-        _expect_error(lambda k=wrong: head.topk(hidden, k), f"topk with k = {wrong}")
+        require_error(partial(head.topk, hidden, wrong), f"topk with k = {wrong}")
 
 
 def _check_losses(head: Head, hidden: Tensor, targets: Tensor) -> None:
     losses = _losses(head, hidden, targets)
-    assert losses.shape == targets.shape, f"losses must be [B], got {list(losses.shape)}"
-    assert bool(losses.isfinite().all()), "losses must be finite"
-    _close(_losses(head, hidden, targets), losses, "same generator, same losses")
+    require(losses.shape == targets.shape, f"losses must be [B], got {list(losses.shape)}")
+    require(losses.isfinite(), "losses must be finite")
+    require_close(_losses(head, hidden, targets), losses, "same generator, same losses")
     weights = torch.arange(len(targets), dtype=torch.float64)
     weighted = _losses(head, hidden, targets, weights=weights)
-    _close(weighted, losses * weights, "weights must multiply the losses")
+    require_close(weighted, losses * weights, "weights must multiply the losses")
     for wrong in {head.num_classes, -7, -8} - {_ignore_index(head)}:
         bad = targets.clone()
         bad[0] = wrong
-        _expect_error(lambda bad=bad: _losses(head, hidden, bad), f"target {wrong}")
+        require_error(partial(_losses, head, hidden, bad), f"target {wrong}")
 
 
 def _check_edges(head: Head, hidden: Tensor, targets: Tensor) -> None:
-    assert _losses(head, hidden[:0], targets[:0]).shape == (0,), "an empty batch has losses [0]"
-    assert bool(_losses(head, hidden[:1], targets[:1]).isfinite().all()), "a batch of one"
+    require(_losses(head, hidden[:0], targets[:0]).shape == (0,), "an empty batch has losses [0]")
+    require(_losses(head, hidden[:1], targets[:1]).isfinite(), "a batch of one")
     ignored = targets.clone()
     ignored[0] = _ignore_index(head)
-    assert _losses(head, hidden, ignored)[0].item() == 0, "an ignored example has loss 0"
+    require(_losses(head, hidden, ignored)[0] == 0, "an ignored example has loss 0")
     several = targets[:, None].expand(-1, min(2, head.num_classes)).clone()
     several[:, 1:] = _ignore_index(head)
-    assert _losses(head, hidden, several).shape == targets.shape, "targets [B, T] give losses [B]"
+    require(_losses(head, hidden, several).shape == targets.shape, "targets [B, T] give losses [B]")
 
 
 def _check_backward(head: Head, hidden: Tensor, targets: Tensor) -> None:
@@ -125,13 +112,9 @@ def _check_backward(head: Head, hidden: Tensor, targets: Tensor) -> None:
     _losses(head, hidden, targets).sum().backward()  # type: ignore[no-untyped-call]
     reached = [parameter.grad for parameter in head.parameters()] + [hidden.grad]
     given = [grad for grad in reached if grad is not None]
-    assert given, "no gradient reaches the parameters"
-    assert all(bool(grad.to_dense().isfinite().all()) for grad in given), "gradients must be finite"
-
-
-def _check_gradient(head: Head, hidden: Tensor, targets: Tensor) -> None:
-    hidden = hidden.clone().requires_grad_()
-    torch.autograd.gradcheck(lambda x: _losses(head, x, targets), (hidden,))
+    require(bool(given), "no gradient reaches the parameters")
+    for grad in given:
+        require(grad.to_dense().isfinite(), "gradients must be finite")
 
 
 def _ignore_index(head: Head) -> int:
@@ -149,11 +132,3 @@ def _losses(
     buffers = {name: value for name, value in fresh.items() if name in dict(head.named_buffers())}
     head.load_state_dict(buffers, strict=False)
     return losses
-
-
-def _expect_error(call: object, what: str) -> None:
-    try:
-        call()  # type: ignore[operator]
-    except ValueError:
-        return
-    raise AssertionError(f"{what} must raise ValueError")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from widemax.contracts.requirements import require, require_close
 from widemax.objectives import Objective
 
 _ROWS, _SAMPLES, _POSITIVES = 6, 7, 3
-_TOLERANCE = 1e-9
 _EXTREMES = (-3e38, -1e4, 0.0, 1e4, 3e38)
+
+_require_same = partial(require_close, tolerance=1e-9, relative=True)
 
 
 class _Arguments(NamedTuple):
@@ -25,14 +28,7 @@ class _Arguments(NamedTuple):
     target_mask: Tensor | None = None
 
     def rows(self, index: Tensor | slice) -> _Arguments:
-        return self._replace(
-            target_scores=self.target_scores[index],
-            candidate_scores=self.candidate_scores[index],
-            target_log_expected_count=self.target_log_expected_count[index],
-            log_expected_count=self.log_expected_count[index],
-            hits=None if self.hits is None else self.hits[index],
-            target_mask=None if self.target_mask is None else self.target_mask[index],
-        )
+        return _Arguments._make(None if value is None else value[index] for value in self)
 
     def candidates(self, index: Tensor | slice) -> _Arguments:
         return self._replace(
@@ -41,27 +37,33 @@ class _Arguments(NamedTuple):
             hits=None if self.hits is None else self.hits[:, index],
         )
 
+    def with_targets(self, index: slice | None) -> _Arguments:
+        return self._replace(
+            target_scores=self.target_scores[:, index],
+            target_log_expected_count=self.target_log_expected_count[:, index],
+        )
+
+    def cast(self, dtype: torch.dtype) -> _Arguments:
+        return self._replace(
+            target_scores=self.target_scores.to(dtype),
+            candidate_scores=self.candidate_scores.to(dtype),
+        )
+
 
 def check_objective(
     objective: Objective, *, monotone: bool = True, generator: torch.Generator | None = None
 ) -> None:
-    """Hold an objective to its contract; raises AssertionError with what is broken.
+    """Check an objective against its contract; raises AssertionError that says what is broken.
 
-    Formula: L_b depends on row b alone, not on the order of the candidates, nor on a candidate of
-    score −inf or an absent positive; L_b = 0 with gradient 0 where row b has no positive; hits
-    are either not used, or every one of them equals a score of −inf; with ``monotone`` and one
-    positive ∂L/∂F_t ≤ 0 ≤ ∂L/∂F_d; no NaN for scores up to ±3e38.
+    L_b depends on row b alone, not on the order of the candidates, nor on a candidate of score −inf
+    or an absent positive; L_b = 0 with gradient 0 where row b has no positive; hits are either not
+    used, or every one of them equals a score of −inf; with ``monotone`` and one positive
+    ∂L/∂F_t ≤ 0 ≤ ∂L/∂F_d; no NaN for scores up to ±3e38.
 
-    Shapes: the objective is called with all that ``Objective`` allows, [B] and [B, T] positives,
-    [S] and [B, S] log-counts, no candidate, no row, half precision.
-
-    Cost: some 50 calls with a few rows; milliseconds.
-
-    Reference: none.
-
-    Use when: you wrote an objective. Bind its options with ``functools.partial`` first. Avoid
-    when: labels are softened on purpose, where a target's score can be too high
-    (``monotone=False`` leaves the signs out).
+    The objective is called some 50 times with everything that ``Objective`` allows: [B] and [B, T]
+    positives, [S] and [B, S] log-counts, no candidate, no row, half precision. Bind its options
+    with ``functools.partial`` first. Pass ``monotone=False`` where labels are softened on purpose,
+    so that a target's score can be too high.
 
     >>> from widemax.objectives import sampled_softmax
     >>> check_objective(sampled_softmax)
@@ -126,80 +128,74 @@ def _losses(objective: Objective, arguments: _Arguments) -> Tensor:
     )
 
 
-def _gradients(objective: Objective, arguments: _Arguments) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the losses and the gradients of their sum for both kinds of scores."""
+def _gradients(
+    objective: Objective, arguments: _Arguments, *, finite: str = ""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the losses and the gradients of their sum for both kinds of scores.
+
+    With ``finite``, the message otherwise, all of them must be finite.
+    """
     positive = arguments.target_scores.detach().clone().requires_grad_()
     negative = arguments.candidate_scores.detach().clone().requires_grad_()
     losses = _losses(
         objective, arguments._replace(target_scores=positive, candidate_scores=negative)
     )
-    assert losses.requires_grad, "the loss must be differentiable in the scores"
+    require(losses.requires_grad, "the loss must be differentiable in the scores")
     found = torch.autograd.grad(losses.sum(), [positive, negative], allow_unused=True)
     of_positive, of_negative = (
         torch.zeros_like(scores) if gradient is None else gradient
         for scores, gradient in zip((positive, negative), found, strict=True)
     )
+    for values in (losses, of_positive, of_negative) if finite else ():
+        require(values.isfinite(), finite)
     return losses.detach(), of_positive, of_negative
-
-
-def _same(left: Tensor, right: Tensor, what: str) -> None:
-    assert left.shape == right.shape, (
-        f"{what}: shapes differ, {list(left.shape)} and {list(right.shape)}"
-    )
-    difference = (left - right).abs()
-    allowed = _TOLERANCE * (1 + right.abs())
-    # Written so that NaN fails.
-    assert bool((difference <= allowed).all()), f"{what}: {left.tolist()} is not {right.tolist()}"
 
 
 def _check_losses(objective: Objective, arguments: _Arguments) -> None:
     before = [None if value is None else value.clone() for value in arguments]
     with torch.no_grad():
         losses = _losses(objective, arguments)
-    assert losses.shape == (_ROWS,), (
-        f"an objective returns one loss per row, [{_ROWS}], got {list(losses.shape)}"
+    require(
+        losses.shape == (_ROWS,),
+        f"an objective returns one loss per row, [{_ROWS}], got {list(losses.shape)}",
     )
-    assert bool(losses.isfinite().all()), f"losses of plain scores must be finite: {losses}"
+    require(losses.isfinite(), f"losses of plain scores must be finite: {losses}")
     for name, value, old in zip(arguments._fields, arguments, before, strict=True):
         untouched = value is None or old is None or torch.equal(value, old)
-        assert untouched, f"the objective changed its argument {name} in place"
-    again, *gradients = _gradients(objective, arguments)
-    assert torch.equal(again, losses), "the same arguments must give the same losses"
-    assert all(bool(g.isfinite().all()) for g in gradients), "gradients must be finite"
-    assert any(bool(g.ne(0).any()) for g in gradients), "no gradient reaches the scores"
+        require(untouched, f"the objective changed its argument {name} in place")
+    again, *gradients = _gradients(objective, arguments, finite="gradients must be finite")
+    require(torch.equal(again, losses), "the same arguments must give the same losses")
+    require(any(bool(g.ne(0).any()) for g in gradients), "no gradient reaches the scores")
 
 
 def _check_order(objective: Objective, arguments: _Arguments, generator: torch.Generator) -> None:
     losses = _losses(objective, arguments)
     order = torch.randperm(_ROWS, generator=generator)
     permuted = _losses(objective, arguments.rows(order))
-    _same(permuted, losses[order], "the order of the rows must not matter")
+    _require_same(permuted, losses[order], "the order of the rows must not matter")
     scores = arguments.candidate_scores.clone()
     scores[0] += 3.0
     changed = _losses(objective, arguments._replace(candidate_scores=scores))
-    _same(changed[1:], losses[1:], "a row's loss must not depend on the other rows")
+    _require_same(changed[1:], losses[1:], "a row's loss must not depend on the other rows")
     order = torch.randperm(_SAMPLES, generator=generator)
     permuted = _losses(objective, arguments.candidates(order))
-    _same(permuted, losses, "the order of the candidates must not matter")
+    _require_same(permuted, losses, "the order of the candidates must not matter")
 
 
 def _check_removed(objective: Objective, arguments: _Arguments) -> None:
     scores = arguments.candidate_scores.clone()
     scores[:, 2] = -torch.inf
     removed = arguments._replace(candidate_scores=scores)
-    losses, of_positive, of_negative = _gradients(objective, removed)
-    for gradient in (losses, of_positive, of_negative):
-        assert bool(gradient.isfinite().all()), "a candidate of score -inf must not compete"
-    assert bool((of_negative[:, 2] == 0).all()), "a candidate of score -inf has no gradient"
+    losses, _, of_negative = _gradients(
+        objective, removed, finite="a candidate of score -inf must not compete"
+    )
+    require(of_negative[:, 2] == 0, "a candidate of score -inf has no gradient")
     log_count = arguments.log_expected_count.clone()
     log_count[:, 2] = 5.0
     other = _losses(objective, removed._replace(log_expected_count=log_count))
-    _same(other, losses, "the log-count of a candidate of score -inf must not matter")
+    _require_same(other, losses, "the log-count of a candidate of score -inf must not matter")
     nothing = arguments._replace(candidate_scores=torch.full_like(scores, -torch.inf))
-    for values in _gradients(objective, nothing):
-        assert bool(values.isfinite().all()), (
-            "with every candidate removed loss and gradients must be finite"
-        )
+    _gradients(objective, nothing, finite="with every candidate removed all must be finite")
 
 
 def _check_hits(objective: Objective, arguments: _Arguments) -> None:
@@ -207,62 +203,46 @@ def _check_hits(objective: Objective, arguments: _Arguments) -> None:
     if arguments.hits is None:
         nothing = torch.zeros(_ROWS, _SAMPLES, dtype=torch.bool)
         marked = _losses(objective, arguments._replace(hits=nothing))
-        _same(marked, _losses(objective, arguments), "hits=None must equal hits all False")
+        _require_same(marked, _losses(objective, arguments), "hits=None must equal hits all False")
         return
-    losses, of_positive, of_negative = _gradients(objective, arguments)
+    found = _gradients(objective, arguments)
     kept = _gradients(objective, arguments._replace(hits=None))
     scores = arguments.candidate_scores.masked_fill(arguments.hits, -torch.inf)
     removed = _gradients(objective, arguments._replace(hits=None, candidate_scores=scores))
-    found = (losses, of_positive, of_negative)
     if not all(torch.equal(left, right) for left, right in zip(found, kept, strict=True)):
-        for what, left, right in zip(
-            ("losses", "target gradients", "candidate gradients"), found, removed, strict=True
-        ):
-            _same(left, right, f"{what}: every hit must be removed, as if its score were -inf")
+        for left, right in zip(found, removed, strict=True):
+            _require_same(left, right, "every hit must be removed, as if its score were -inf")
     everything = arguments._replace(hits=torch.ones_like(arguments.hits))
-    for values in _gradients(objective, everything):
-        assert bool(values.isfinite().all()), "with every candidate a hit all must be finite"
+    _gradients(objective, everything, finite="with every candidate a hit all must be finite")
 
 
 def _check_small(objective: Objective, arguments: _Arguments) -> None:
     losses = _losses(objective, arguments)
     alone = _losses(objective, arguments.rows(slice(0, 1)))
-    _same(alone, losses[:1], "a batch of one must give the loss of that row")
+    _require_same(alone, losses[:1], "a batch of one must give the loss of that row")
     empty, *_ = _gradients(objective, arguments.rows(slice(0, 0)))
-    assert empty.shape == (0,), f"an empty batch has losses [0], got {list(empty.shape)}"
-    for values in _gradients(objective, arguments.candidates(slice(0, 0))):
-        assert bool(values.isfinite().all()), "without a candidate all must be finite"
+    require(empty.shape == (0,), f"an empty batch has losses [0], got {list(empty.shape)}")
+    without = arguments.candidates(slice(0, 0))
+    _gradients(objective, without, finite="without a candidate all must be finite")
 
 
 def _check_half(objective: Objective, arguments: _Arguments) -> None:
     for dtype in (torch.float16, torch.bfloat16):
-        half = arguments._replace(
-            target_scores=arguments.target_scores.to(dtype),
-            candidate_scores=arguments.candidate_scores.to(dtype),
-        )
-        single = half._replace(
-            target_scores=half.target_scores.float(),
-            candidate_scores=half.candidate_scores.float(),
-        )
-        losses, *gradients = _gradients(objective, half)
-        assert losses.dtype == torch.float32, f"{dtype} scores give float32, got {losses.dtype}"
-        for values in (losses, *gradients):
-            assert bool(values.isfinite().all()), f"{dtype} scores must give finite values"
-        error = (losses - _losses(objective, single)).abs().max().item()
-        assert error <= 1e-5, f"{dtype} scores must be summed in float32, off by {error:.3g}"
+        half = arguments.cast(dtype)
+        losses, *_ = _gradients(objective, half, finite=f"{dtype} scores must give finite values")
+        require(losses.dtype == torch.float32, f"{dtype} scores give float32, got {losses.dtype}")
+        error = (losses - _losses(objective, half.cast(torch.float32))).abs().max().item()
+        require(error <= 1e-5, f"{dtype} scores must be summed in float32, off by {error:.3g}")
 
 
 def _check_shapes(objective: Objective, generator: torch.Generator) -> None:
     arguments = _random(generator, (_ROWS,))
     losses = _losses(objective, arguments)
-    column = arguments._replace(
-        target_scores=arguments.target_scores[:, None],
-        target_log_expected_count=arguments.target_log_expected_count[:, None],
-    )
-    _same(_losses(objective, column), losses, "targets [B, 1] must equal targets [B]")
+    column = arguments.with_targets(None)
+    _require_same(_losses(objective, column), losses, "targets [B, 1] must equal targets [B]")
     shared = arguments._replace(log_expected_count=arguments.log_expected_count[0])
     expanded = shared._replace(log_expected_count=shared.log_expected_count.expand(_ROWS, -1))
-    _same(
+    _require_same(
         _losses(objective, shared),
         _losses(objective, expanded),
         "log-counts [S] must equal the same ones for each row, [B, S]",
@@ -273,24 +253,18 @@ def _check_absent(objective: Objective, generator: torch.Generator) -> None:
     several = _random(generator, (_ROWS, _POSITIVES))
     mask = torch.ones(_ROWS, _POSITIVES, dtype=torch.bool)
     mask[:, -1] = False
-    fewer = several._replace(
-        target_scores=several.target_scores[:, :-1],
-        target_log_expected_count=several.target_log_expected_count[:, :-1],
-    )
-    expected = _gradients(objective, fewer)
+    expected = _gradients(objective, several.with_targets(slice(0, -1)))
     for junk in (0.0, 1e30, -1e30):
         scores = several.target_scores.masked_fill(~mask, junk)
         log_count = several.target_log_expected_count.masked_fill(~mask, min(junk, 50.0))
-        losses, of_positive, of_negative = _gradients(
-            objective,
-            several._replace(
-                target_scores=scores, target_log_expected_count=log_count, target_mask=mask
-            ),
+        padded = several._replace(
+            target_scores=scores, target_log_expected_count=log_count, target_mask=mask
         )
-        _same(losses, expected[0], "an absent positive must change nothing")
-        assert bool((of_positive[:, -1] == 0).all()), "an absent positive has no gradient"
-        _same(of_positive[:, :-1], expected[1], "an absent positive must change no gradient")
-        _same(of_negative, expected[2], "an absent positive must change no gradient")
+        losses, of_positive, of_negative = _gradients(objective, padded)
+        require(of_positive[:, -1] == 0, "an absent positive has no gradient")
+        found = (losses, of_positive[:, :-1], of_negative)
+        for values, without in zip(found, expected, strict=True):
+            _require_same(values, without, "an absent positive must change nothing")
 
 
 def _check_without_positive(objective: Objective, generator: torch.Generator) -> None:
@@ -302,8 +276,8 @@ def _check_without_positive(objective: Objective, generator: torch.Generator) ->
     expected = _gradients(objective, several._replace(candidate_scores=scores).rows(slice(2, None)))
     found = _gradients(objective, several._replace(candidate_scores=scores, target_mask=mask))
     for values, rest in zip(found, expected, strict=True):
-        assert bool((values[:2] == 0).all()), "a row without a positive has loss 0 and gradient 0"
-        _same(values[2:], rest, "a row without a positive must not change the other rows")
+        require(values[:2] == 0, "a row without a positive has loss 0 and gradient 0")
+        _require_same(values[2:], rest, "a row without a positive must not change the other rows")
 
 
 def _check_extremes(objective: Objective) -> None:
@@ -314,21 +288,22 @@ def _check_extremes(objective: Objective) -> None:
         grid[:, 0], grid[:, 1:], grid.new_full((len(grid),), -1.0), grid.new_full((2,), -0.5)
     )
     losses, *gradients = _gradients(objective, arguments)
-    for what, tensor in (("loss", losses), ("gradient", gradients[0]), ("gradient", gradients[1])):
-        wrong = tensor.isnan() if what == "loss" else ~tensor.isfinite()
+    # A loss may be infinite, a gradient may not.
+    found = [("loss", losses, losses.isnan())]
+    found += [("gradient", gradient, ~gradient.isfinite()) for gradient in gradients]
+    for what, tensor, wrong in found:
         rows = wrong.view(len(grid), -1).any(-1)
-        assert not bool(rows.any()), (
-            f"{what} of target and candidate scores {grid[rows][0].tolist()} is "
-            f"{tensor[rows][0].tolist()}"
-        )
+        if bool(rows.any()):
+            raise AssertionError(
+                f"{what} of target and candidate scores {grid[rows][0].tolist()} is "
+                f"{tensor[rows][0].tolist()}"
+            )
 
 
 def _check_signs(objective: Objective, generator: torch.Generator) -> None:
     for _ in range(4):
         _, of_positive, of_negative = _gradients(objective, _random(generator, (_ROWS,)))
-        assert bool((of_positive <= 0).all()), (
-            "a higher score of the target must never raise the loss (monotone=True)"
-        )
-        assert bool((of_negative >= 0).all()), (
-            "a higher score of a candidate must never lower the loss (monotone=True)"
+        require(of_positive <= 0, "a higher target score must never raise the loss (monotone=True)")
+        require(
+            of_negative >= 0, "a higher candidate score must never lower the loss (monotone=True)"
         )
