@@ -72,7 +72,7 @@ def faults(thing):
     if not text or (is_dataclass(thing) and text.startswith(f"{thing.__name__}(")):
         return ["has no docstring"]
     found = []
-    if not text.split("\n\n")[0].endswith("."):
+    if not text.split("\n")[0].endswith("."):
         found.append("does not start with a sentence")
     flat = " ".join(text.split())
     wanted = [section for section in SECTIONS.get(kind, ()) if section in flat]
@@ -139,14 +139,16 @@ THINGS = [
 
 @pytest.mark.parametrize("thing", THINGS)
 def test_docstrings_by_kind(thing):
-    assert faults(thing) == []
+    found = faults(thing)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(
     "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
 )
 def test_no_section_says_none_and_no_example_shows_nothing(path):
-    assert empty_words(path.read_text(encoding="utf-8")) == []
+    found = empty_words(path.read_text(encoding="utf-8"))
+    assert not found, "\n".join(found)
 
 
 def test_the_kinds_of_public_things():
