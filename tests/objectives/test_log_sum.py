@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import widemax as wm
 from widemax.candidates import InnerProduct
+from widemax.declarations.table import declared, load
 from widemax.kernels.objectives.log_sum import row_log_sums
 from widemax.kernels.threads import num_blocks
 from widemax.objectives import find_from_factors
 from widemax.objectives.log_sum import fused_log_sum, plain_log_sum
-from widemax.registry import OBJECTIVES
 
 
 def make(rows, width, *, seed=0, offset=0.0, per_row=False, removed=0.2):
@@ -174,6 +174,7 @@ def test_float32_takes_the_kernel_and_torch_func_goes_through():
     torch.testing.assert_close(torch.func.grad(loss)(scores), leaf.grad)
 
 
+OBJECTIVES = {name: load(each) for name, each in declared("objective").items()}
 FACTORED = sorted(name for name in OBJECTIVES if find_from_factors(OBJECTIVES[name]))
 UNCORRECTED = {"target_log_expected_count": None, "log_expected_count": None, "hits": None}
 
