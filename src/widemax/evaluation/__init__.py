@@ -6,13 +6,14 @@ from widemax.evaluation.analogy import (
     AnalogySection,
     evaluate_analogies,
 )
-from widemax.evaluation.perplexity import (
+from widemax.evaluation.prediction import (
     PerplexityReport,
+    RankingReport,
     evaluate_perplexity,
+    evaluate_ranking,
     mixed_perplexity,
     target_log_probs,
 )
-from widemax.evaluation.ranking import RankingReport, evaluate_ranking
 from widemax.evaluation.recommendation import evaluate_recommendations
 from widemax.evaluation.recommendation_report import Mean, PopularityBucket, RecommendationReport
 from widemax.evaluation.similarity import SimilarityReport, evaluate_similarity

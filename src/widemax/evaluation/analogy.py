@@ -28,46 +28,26 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogySection:
-    """The result of one section of an analogy test, or of all of them.
-
-    Formula: accuracy = correct / questions, None without a question.
-
-    Shapes: ``questions`` were asked, ``skipped`` had a word that is not among the keys.
-
-    Cost: it only holds numbers.
-
-    Reference: none.
-
-    Use when: reading an ``AnalogyReport``. Avoid when: nothing else makes one.
-
-    >>> AnalogySection(name="capitals", correct=3, questions=4, skipped=1).accuracy
-    0.75
-    """
+    """The result of one section of an analogy test, or of all of them."""
 
     name: str
+    """The section's, or "total"."""
     correct: int
+    """How many questions were answered correctly."""
     questions: int
+    """How many were asked."""
     skipped: int
+    """How many more have a word that is not among the keys."""
 
     @property
     def accuracy(self) -> float | None:
-        """The share of the questions that were answered right."""
+        """The share of the questions that were answered correctly; None without a question."""
         return self.correct / self.questions if self.questions else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogyReport:
     """What ``evaluate_analogies`` found, section by section.
-
-    Formula: ``total`` sums the sections, so that each question has the same weight.
-
-    Shapes: one ``AnalogySection`` for each section, in the order of the file.
-
-    Cost: it only holds numbers.
-
-    Reference: none.
-
-    Use when: reading an evaluation. Avoid when: nothing else makes one.
 
     >>> parts = (AnalogySection(name="capitals", correct=3, questions=4, skipped=1),
     ...          AnalogySection(name="plurals", correct=2, questions=6, skipped=0))
@@ -77,10 +57,11 @@ class AnalogyReport:
     """
 
     sections: tuple[AnalogySection, ...]
+    """In the order of the file."""
 
     @property
     def total(self) -> AnalogySection:
-        """All sections as one."""
+        """All sections as one, in which each question has the same weight."""
         return AnalogySection(
             name="total",
             correct=sum(section.correct for section in self.sections),
@@ -90,7 +71,7 @@ class AnalogyReport:
 
     @property
     def accuracy(self) -> float:
-        """The share of all questions that were answered right."""
+        """The share of all questions that were answered correctly."""
         total = self.total
         return total.correct / total.questions
 
@@ -121,21 +102,14 @@ def evaluate_analogies(
     method: AnalogyMethod = "add",
     case_insensitive: bool = True,
 ) -> AnalogyReport:
-    """Ask for the fourth word of each question, what c is to as a is to b.
+    """Ask for the fourth word x of each question "a is to b as c is to x".
 
-    Formula: "add" (3CosAdd): argmax over x of cos(x, b) − cos(x, a) + cos(x, c); "multiply"
-    (3CosMul): argmax of c(x, b)·c(x, c) / (c(x, a) + 10⁻⁶) with c = (1 + cos)/2. x is one of the
-    first ``restrict_vocabulary`` keys (None: all), but neither a, b nor c in any case. A question
-    with a word that is not among those keys is skipped.
-
-    Shapes: a text file: four words a line, in sections that begin with ``: name``.
-
-    Cost: O(Q·V + W·V·D) for Q questions of W distinct words; blocks of about 20 MB.
-
-    Reference: Mikolov et al. 2013; Levy & Goldberg 2014 (3CosMul); gensim's
-    ``evaluate_word_analogies``, which gives the same answers by "add".
-
-    Use when: judging vectors of words. Avoid when: most questions are skipped: look at ``skipped``.
+    The file has four words a line, in sections that begin with ``: name``. "add" (3CosAdd) answers
+    argmax over x of cos(x, b) − cos(x, a) + cos(x, c); "multiply" (3CosMul, Levy & Goldberg 2014)
+    argmax of c(x, b)·c(x, c) / (c(x, a) + 10⁻⁶) with c = (1 + cos)/2. x is one of the first
+    ``restrict_vocabulary`` keys (None: all), but neither a, b nor c in any case. A question with a
+    word that is not among those keys is skipped. gensim's ``evaluate_word_analogies`` gives the
+    same answers by "add".
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "questions.txt"
@@ -195,7 +169,7 @@ def _best_rows(units: Tensor, first: Tensor, given: Tensor, score: _Score) -> Te
     width = max(1, _COSINES_AT_ONCE // len(words))
     for start in range(0, len(units), width):
         cosines = units[words] @ units[start : start + width].T
-        # A row that stands for a word of questions is no answer to them, in whatever case.
+        # A row that stands for a word of a question is no answer to it, in whatever case.
         stands_for = first[start : start + width]
         taken = torch.isin(stands_for, words).nonzero()[:, 0]
         word = torch.searchsorted(words, stands_for[taken])
@@ -204,7 +178,7 @@ def _best_rows(units: Tensor, first: Tensor, given: Tensor, score: _Score) -> Te
             scores = score(*(cosines.index_select(0, column) for column in place[rows].unbind(1)))
             question, at = _any_equal(place[rows], word).nonzero(as_tuple=True)
             scores[question, taken[at]] = -torch.inf
-            # NumPy's is ten times as quick.
+            # NumPy's is ten times as fast.
             found = torch.from_numpy(scores.numpy().argmax(1))
             value = scores.gather(1, found[:, None])[:, 0]
             better = value > best_score[rows]

@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
-from widemax.data import Holdout, WindowBatch
-from widemax.evaluation.popularity import BUCKETS, exposure_figures, popularity_buckets
-from widemax.evaluation.recommendation_metrics import BUCKET_METRICS, LIST_METRICS, ListMetric
+from widemax.data import Holdout, Sequences, WindowBatch
+from widemax.evaluation.list_metrics import (
+    BUCKET_METRICS,
+    BUCKETS,
+    LIST_METRICS,
+    ListMetric,
+    exposure_figures,
+    popularity_buckets,
+)
 from widemax.evaluation.recommendation_report import Mean, PopularityBucket, RecommendationReport
-from widemax.evaluation.recommendation_targets import WantedTargets
 from widemax.sampling.counts import check_counts
 from widemax.validation import ABSENT, as_int64, check_ids, check_whole
 
@@ -46,22 +51,14 @@ def evaluate_recommendations(
 ) -> RecommendationReport:
     """Ask for the best classes of every user of a holdout, and compare them with the targets.
 
-    Formula: as ``RecommendationReport``; by popularity as ``popularity_buckets``. A target that
-    stands twice in a user's list counts once. With ``exclude_seen`` a target that the user had
-    before cannot be found and still counts as a target; ``report.unreachable`` says how many.
-
-    Shapes: ``topk`` takes a ``WindowBatch`` of B users, the largest of ``ks`` and ``exclude``
-    [B, E], and returns lists [B, k]; ``counts`` is int64 [V], the training counts of the classes,
-    without which nothing is said about the catalogue; ``max_history`` is what ``topk`` may read of
-    a history, all of which is left out of its lists.
-
-    Cost: that of ``topk``, in batches of at most ``rows_at_once`` users of like history lengths, so
-    that little of ``exclude`` is padding; k bytes for each user, and 8·V for each of ``ks``.
-
-    Reference: Krichene & Rendle 2020; the protocol of He et al. 2020 (LightGCN).
-
-    Use when: judging what a model recommends; put it into ``eval`` mode first. Avoid when: there is
-    one target a row and the exact rank or loss is wanted (``evaluate_ranking``).
+    ``topk`` takes a ``WindowBatch`` of B users, the largest of ``ks`` and ``exclude`` [B, E], and
+    returns lists [B, k]: ``model.topk``, the model in ``eval`` mode. ``counts`` int64 [V] are the
+    training counts of the classes, without which nothing is said about the catalogue;
+    ``max_history`` is what ``topk`` may read of a history, all of which is left out of its lists.
+    A target that stands twice in a user's list counts once. With ``exclude_seen`` a target that
+    the user had before cannot be found and still counts as a target; ``report.unreachable`` says
+    how many. Batches have at most ``rows_at_once`` users of similar history lengths, so that little
+    of ``exclude`` is padding. This is the protocol of He et al. 2020 (LightGCN), over all classes.
 
     >>> from widemax.data import Sequences
     >>> def most_popular(batch, k, *, exclude):
@@ -81,7 +78,7 @@ def evaluate_recommendations(
         check_ids("targets of holdout", holdout.targets.values, len(counts))
     ks = _check_ks(ks, _MOST_AT_ONCE if counts is None else len(counts))
     rows_at_once = check_whole("rows_at_once", rows_at_once, 1, _MOST_AT_ONCE)
-    wanted = WantedTargets(holdout)
+    wanted = _Targets(holdout)
     lists = _Lists(wanted, ks, counts)
     for rows in _batches(holdout, rows_at_once):
         batch = holdout.batch(rows, max_history=max_history)
@@ -126,10 +123,54 @@ def _batches(holdout: Holdout, rows_at_once: int) -> Iterator[Tensor]:
         start = stop
 
 
+class _Targets:
+    """The distinct targets of each user, as sorted keys user·width + class."""
+
+    def __init__(self, holdout: Holdout) -> None:
+        self.users = len(holdout)
+        self.width = int(holdout.targets.values.max()) + 1
+        # A target that stands in the list twice is one target.
+        self.keys: Tensor = torch.unique(self._keys(holdout.targets))
+
+    @property
+    def classes(self) -> Tensor:
+        """The class of each target, int64 [T]."""
+        return self.keys % self.width
+
+    def per_user(self, chosen: Tensor | None = None) -> Tensor:
+        """Return how many targets each user has, int64 [N], or how many that are chosen [T]."""
+        owners = self.keys // self.width
+        owners = owners if chosen is None else owners[chosen]
+        return torch.bincount(owners, minlength=self.users)
+
+    def found(self, rows: Tensor, ids: Tensor) -> Tensor:
+        """Return which places of lists [B, k] for users [B] hold a target, bool [B, k]."""
+        keys = rows[:, None] * self.width + ids
+        # Classes that are nobody's target would be read as another user's.
+        return self._places(keys)[1] & (ids >= 0) & (ids < self.width)
+
+    def already_in(self, histories: Sequences) -> int:
+        """Return how many targets their users had before."""
+        had = torch.zeros(len(self.keys), dtype=torch.bool)
+        places, is_there = self._places(self._keys(histories))
+        had[places[is_there]] = True
+        return int(had.sum())
+
+    def _places(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where each key stands among the targets, and whether it does."""
+        places = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
+        return places, self.keys[places] == keys
+
+    def _keys(self, sequences: Sequences) -> Tensor:
+        owners = torch.arange(len(sequences)).repeat_interleave(sequences.lengths)
+        known = sequences.values < self.width
+        return owners[known] * self.width + sequences.values[known]
+
+
 class _Lists:
     """What is kept of all lists: where each has a hit, and how often each class is in one."""
 
-    def __init__(self, wanted: WantedTargets, ks: tuple[int, ...], counts: Tensor | None) -> None:
+    def __init__(self, wanted: _Targets, ks: tuple[int, ...], counts: Tensor | None) -> None:
         self.wanted, self.ks, self.counts = wanted, ks, counts
         # 0 is a miss; a hit is 1 + the bucket of its class.
         self.hits = torch.zeros(wanted.users, ks[-1], dtype=torch.uint8)

@@ -13,16 +13,7 @@ from torch import Tensor
 class Mean:
     """A mean over users, and how far it may be off.
 
-    Formula: standard_error = s / √n, s² = Σ (x − mean)² / (n − 1); None for one user.
-
-    Shapes: numbers.
-
-    Cost: it only holds numbers.
-
-    Reference: none.
-
-    Use when: reading a ``RecommendationReport``. Avoid when: two models are compared on the same
-    users: take the error of their differences, from ``per_user``.
+    Two models on the same users are compared by the error of their differences, from ``per_user``.
 
     >>> import torch
     >>> Mean.of(torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64))
@@ -30,7 +21,9 @@ class Mean:
     """
 
     value: float
+    """The mean."""
     standard_error: float | None
+    """s / √n, s² = Σ (x − mean)² / (n − 1); None for one user."""
 
     @classmethod
     def of(cls, values: Tensor) -> Mean:
@@ -46,50 +39,29 @@ class Mean:
 
 @dataclass(frozen=True, kw_only=True)
 class PopularityBucket:
-    """How well targets of one popularity are found.
-
-    Formula: recall@k and ndcg@k as in ``RecommendationReport`` with these targets alone, means over
-    the ``users`` who have one.
-
-    Shapes: ``means`` by names like "recall@20"; empty if no user has such a target.
-
-    Cost: it only holds numbers.
-
-    Reference: none.
-
-    Use when: reading a ``RecommendationReport``. Avoid when: nothing else makes one.
-
-    >>> part = PopularityBucket(name="tail", classes=9, users=0, targets=0, means={})
-    >>> part.name, part.targets
-    ('tail', 0)
-    """
+    """How well targets of one popularity are found."""
 
     name: str
+    """"head", "torso" or "tail"."""
     classes: int
+    """How many classes it holds."""
     users: int
+    """How many users have such a target."""
     targets: int
+    """How many targets there are."""
     means: Mapping[str, Mean]
+    """Means over these users and targets alone, like "recall@20"; empty without a user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationReport:
     """What ``evaluate_recommendations`` found: means over the users, for each length k of list.
 
-    Formula: for a user with n distinct targets, of which the first k places hold h:
-    recall = h / n; hit_rate = [h > 0]; precision = h / k; ndcg = Σ over hits of
-    1 / log2(place + 1), by the same sum over places 1 … min(k, n); mrr = 1 / place of the first
-    hit, 0 without one; map = Σ over hits of (hits up to there / place), by min(k, n).
-
-    Shapes: ``means`` by names like "recall@20"; ``catalogue`` ("coverage@20", "gini@20",
-    "popularity@20", see ``exposure_figures``) and ``buckets`` are empty unless training counts were
-    given; ``per_user`` has float64 [N] for each name of ``means``, in the order of the holdout, if
-    it was asked for. ``unreachable`` counts the targets that were left out as seen already.
-
-    Cost: it only holds numbers, and ``per_user`` 8 bytes for each user and mean.
-
-    Reference: Järvelin & Kekäläinen 2002 (ndcg); Krichene & Rendle 2020 (why no sampled metrics).
-
-    Use when: reading an evaluation. Avoid when: nothing else makes one.
+    For a user with n distinct targets, of which the first k places hold h: recall = h / n;
+    hit_rate = [h > 0]; precision = h / k; ndcg = Σ over hits of 1 / log2(place + 1), by the same
+    sum over places 1 … min(k, n); mrr = 1 / place of the first hit, 0 without one; map = Σ over
+    hits of (hits up to there / place), by min(k, n) (Järvelin & Kekäläinen 2002). All are taken
+    over the whole catalogue (Krichene & Rendle 2020: why not over sampled classes).
 
     >>> report = RecommendationReport(ks=(20,), users=2, targets=3, unreachable=0,
     ...                               means={"recall@20": Mean(value=0.5, standard_error=0.25)})
@@ -98,13 +70,21 @@ class RecommendationReport:
     """
 
     ks: tuple[int, ...]
+    """The lengths of list, rising."""
     users: int
+    """How many were asked about."""
     targets: int
+    """How many distinct targets they have together."""
     unreachable: int
+    """Targets that were left out of the lists, as their users had them before."""
     means: Mapping[str, Mean]
+    """Means over the users by names like "recall@20"."""
     catalogue: Mapping[str, float] = field(default_factory=dict)
+    """"coverage@20", "gini@20", "popularity@20" (``exposure_figures``); empty without counts."""
     buckets: tuple[PopularityBucket, ...] = ()
+    """The same by the popularity of the targets; empty without counts."""
     per_user: Mapping[str, Tensor] | None = None
+    """float64 [N] for each name of ``means``, in the order of the holdout, if asked for."""
 
     def metrics(self) -> dict[str, float]:
         """Return every figure by its name; those of a bucket are like "tail_recall@20"."""

@@ -1,4 +1,4 @@
-"""How well the cosines of words agree with what people say of their likeness."""
+"""How well the cosines of words agree with how similar people find them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,7 @@ ScoredPair: TypeAlias = tuple[str, str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityReport:
-    """What ``evaluate_similarity`` found.
-
-    Formula: see ``evaluate_similarity``.
-
-    Shapes: numbers; ``pairs`` were used, ``skipped`` had a word that is not among the keys.
-
-    Cost: it only holds numbers.
-
-    Reference: none.
-
-    Use when: reading an evaluation. Two models may be compared only on the same pairs: see that
-    ``pairs`` agree. Avoid when: nothing else makes one.
+    """What ``evaluate_similarity`` found; two models can be compared on the same pairs only.
 
     >>> report = SimilarityReport(pairs=350, skipped=3, spearman=0.65, pearson=0.6)
     >>> report.metrics()
@@ -39,9 +28,13 @@ class SimilarityReport:
     """
 
     pairs: int
+    """How many pairs were used."""
     skipped: int
+    """How many more have a word that is not among the keys."""
     spearman: float
+    """The correlation of the ranks, where equal values share the mean of theirs."""
     pearson: float
+    """The correlation of cosines and scores."""
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by their names."""
@@ -57,20 +50,10 @@ def evaluate_similarity(
 ) -> SimilarityReport:
     """Correlate the cosines of pairs of words with the scores that people gave them.
 
-    Formula: pearson = corr(cos(u_a, u_b), score) over the pairs; spearman = the same of the ranks,
-    where equal values share the mean of their ranks. A pair counts if both of its words are among
-    the first ``restrict_vocabulary`` keys (None: all).
-
-    Shapes: ``pairs`` is (word, word, score) for each pair, or a text file of it: three fields
-    between tabs, lines that begin with # are comments, the first line may be a header.
-
-    Cost: O(V) for a dictionary of the keys, O(N·D) for N pairs; cosines in float64.
-
-    Reference: Finkelstein et al. 2002 (WordSim-353); Hill et al. 2015 (SimLex-999); gensim's
-    ``evaluate_word_pairs``, which gives the same numbers.
-
-    Use when: judging vectors of words. Avoid when: few of the pairs are among the keys, or few
-    scores differ: the correlation then says little.
+    ``pairs`` is (word, word, score) for each pair, or a text file such as WordSim-353: three fields
+    between tabs, lines that begin with # are comments, the first line may be a header. A pair
+    counts if both of its words are among the first ``restrict_vocabulary`` keys (None: all).
+    gensim's ``evaluate_word_pairs`` gives the same values.
 
     >>> import torch
     >>> vectors = KeyedVectors(["tea", "rum", "oak"], torch.tensor([[2.0, 0], [1, 1], [-1, 1]]))

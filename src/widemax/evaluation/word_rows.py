@@ -14,20 +14,11 @@ from widemax.vectors import KeyedVectors
 
 
 class WordRows:
-    """The first rows of vectors by the spelling of their keys.
+    """The first rows of vectors by the spelling of their keys, as in gensim's evaluation.
 
-    Formula: with ``case_insensitive``, words are alike that are alike in upper case, and the first
-    row, as a rule the most frequent, stands for all of them.
-
-    Shapes: ``first`` is int64 [n]: for each of the first n = ``restrict_vocabulary`` rows the row
-    that stands for its spelling, often the row itself.
-
-    Cost: a dictionary of n words.
-
-    Reference: gensim's evaluation, which finds words in the same way.
-
-    Use when: a test file names words. Avoid when: keys must match to the letter
-    (``KeyedVectors.vector``).
+    With ``case_insensitive``, words are equal that are equal in upper case, and the first row, as a
+    rule the most frequent, stands for all of them. ``first`` int64 [n] has for each of the first
+    n = ``restrict_vocabulary`` rows the row that stands for its spelling, often the row itself.
 
     >>> rows = WordRows(KeyedVectors(["us", "tea", "US"], torch.zeros(3, 2)), None, True)
     >>> rows.find("Us", "tea"), rows.find("rum", "tea"), rows.first.tolist()

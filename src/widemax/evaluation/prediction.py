@@ -1,0 +1,224 @@
+"""How well a model predicts the target of each example: loss, rank and perplexity, all exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from widemax.data import WindowBatch, Windows
+from widemax.heads import Head
+from widemax.validation import check_tensor
+
+_ROWS_AT_ONCE = 1024
+# Rounding may lift the log of a probability near 1 a little above 0; a score lies far above.
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingReport:
+    """What ``evaluate_ranking`` found: means over the examples.
+
+    >>> RankingReport(examples=1, loss=0.5, recall=1.0, ndcg=0.63, mrr=0.5, k=20).metrics()
+    {'loss': 0.5, 'recall@20': 1.0, 'ndcg@20': 0.63, 'mrr': 0.5}
+    """
+
+    examples: int
+    """How many there were."""
+    loss: float
+    """−log P(target | context)."""
+    recall: float
+    """1 where the target is among the best k classes, else 0."""
+    ndcg: float
+    """1 / log2(rank + 1) where the target is among the best k, else 0."""
+    mrr: float
+    """1 / rank, counted from 1."""
+    k: int
+    """The length of list that recall and ndcg look at."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics by the names that the configuration uses."""
+        return {
+            "loss": self.loss,
+            f"recall@{self.k}": self.recall,
+            f"ndcg@{self.k}": self.ndcg,
+            "mrr": self.mrr,
+        }
+
+
+@torch.no_grad()
+def evaluate_ranking(
+    log_prob: Callable[[WindowBatch], Tensor],
+    examples: Windows,
+    *,
+    k: int = 20,
+    progress: Callable[[int], object] | None = None,
+) -> RankingReport:
+    """Rank the target of each example among all classes, exactly.
+
+    ``log_prob`` takes a batch and returns log P of all classes, [B, V]: ``model.log_prob``. A class
+    with the target's own score counts half a rank, so that a model that scores all classes alike
+    does not look perfect. Against sampled classes ranks would be biased (Krichene & Rendle 2020).
+
+    >>> import widemax as wm
+    >>> windows = wm.Windows(wm.Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
+    >>> report = evaluate_ranking(lambda batch: torch.full((2, 4), 0.25).log(), windows)
+    >>> round(report.loss, 4), report.mrr  # four classes alike: rank 2.5
+    (1.3863, 0.4)
+    """
+    losses, ranks = [], []
+    for batch in _batches(examples, progress):
+        found = log_prob(batch)
+        own = found.gather(1, batch.targets[:, None])
+        better = (found > own).sum(-1)
+        alike = (found == own).sum(-1) - 1
+        ranks.append(1 + better + alike.double() / 2)
+        losses.append(-own[:, 0].double())
+    rank = torch.cat(ranks)
+    hits = (rank <= k).double()
+    return RankingReport(
+        examples=len(examples),
+        loss=float(torch.cat(losses).mean()),
+        recall=float(hits.mean()),
+        ndcg=float((hits / (rank + 1).log2()).mean()),
+        mrr=float((1 / rank).mean()),
+        k=k,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerplexityReport:
+    """How surprised a model was, on average over the tokens.
+
+    Models of different vocabularies, or that predict different tokens, cannot be compared by it.
+
+    >>> report = PerplexityReport.from_log_probs(torch.tensor([0.5, 0.125]).log())
+    >>> report.tokens, round(report.perplexity, 4)
+    (2, 4.0)
+    """
+
+    tokens: int
+    """How many were predicted."""
+    mean_log_prob: float
+    """The mean of log P(token | context), natural logarithm."""
+    perplexity: float
+    """exp(−mean_log_prob); a token of probability 0 makes it infinite."""
+
+    @classmethod
+    def from_log_probs(cls, log_probs: Tensor) -> PerplexityReport:
+        """Take log P of each token, [N], as ``target_log_probs`` gives it."""
+        mean = _check_log_probs("log_probs", log_probs).mean()
+        return cls(
+            tokens=len(log_probs), mean_log_prob=float(mean), perplexity=float((-mean).exp())
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics by their names."""
+        return {"mean_log_prob": self.mean_log_prob, "perplexity": self.perplexity}
+
+
+def evaluate_perplexity(
+    head: Head,
+    encode: Callable[[Tensor], Tensor],
+    examples: Windows,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> PerplexityReport:
+    """Measure exp(−mean log P(target | context)) of a model on examples, exactly.
+
+    P is that of ``target_log_probs``. Put encoder and head into ``eval`` mode first: dropout would
+    be measured with them. Of windows that see what comes after the target it is no perplexity.
+
+    >>> from widemax.data import Sequences
+    >>> from widemax.heads import FullHead
+    >>> from widemax.scoring import TableScorer
+    >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1)
+    >>> encode = lambda context: torch.zeros(len(context), 2)
+    >>> report = evaluate_perplexity(FullHead(TableScorer(4, 2)), encode, windows)
+    >>> report.tokens, round(report.perplexity, 4)  # four classes alike
+    (3, 4.0)
+    """
+    log_probs = target_log_probs(head, encode, examples, progress=progress)
+    return PerplexityReport.from_log_probs(log_probs)
+
+
+@torch.no_grad()
+def target_log_probs(
+    head: Head,
+    encode: Callable[[Tensor], Tensor],
+    examples: Windows,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> Tensor:
+    """Return log P of the target of each example, float64 [N] on the CPU.
+
+    ``encode`` turns contexts [B, H] into hidden states [B, D]; P comes from ``head.log_prob``:
+    normalised over all classes, whatever the training objective was, block by block.
+
+    >>> from widemax.data import Sequences
+    >>> from widemax.heads import FullHead
+    >>> from widemax.scoring import TableScorer
+    >>> windows = Windows(Sequences.from_lists([[0, 1]]), before=1)
+    >>> encode = lambda context: torch.zeros(len(context), 2)
+    >>> log_probs = target_log_probs(FullHead(TableScorer(4, 2)), encode, windows)
+    >>> [round(prob, 4) for prob in log_probs.exp().tolist()]
+    [0.25, 0.25]
+    """
+    parts = []
+    for batch in _batches(examples, progress):
+        hidden = encode(batch.context)
+        targets = batch.targets.to(hidden.device)[:, None]
+        parts.append(head.log_prob(hidden, targets)[:, 0].double().cpu())
+    return torch.cat(parts)
+
+
+def mixed_perplexity(
+    log_probs: Tensor, other_log_probs: Tensor, weight: float = 0.5
+) -> PerplexityReport:
+    """Measure the perplexity of two models mixed, log P = log(w·p + (1 − w)·q) for each token.
+
+    Both are [N], of the same tokens in the same order; w = ``weight`` goes to the first and must be
+    chosen on other tokens. Bengio et al. 2003 mix the neural model half and half with a trigram:
+    the two err on different tokens.
+
+    >>> sure, unsure = torch.tensor([0.9, 0.1]).log(), torch.tensor([0.1, 0.9]).log()
+    >>> round(mixed_perplexity(sure, unsure).perplexity, 4)  # alone, each has 3.3333
+    2.0
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must be between 0 and 1, got {weight!r}")
+    first = _check_log_probs("log_probs", log_probs)
+    second = _check_log_probs("other_log_probs", other_log_probs)
+    if len(first) != len(second):
+        raise ValueError(
+            f"other_log_probs must be of the same {len(first):,} tokens, got {len(second):,}"
+        )
+    shares = [math.log(share) if share else -math.inf for share in (weight, 1 - weight)]
+    return PerplexityReport.from_log_probs(torch.logaddexp(first + shares[0], second + shares[1]))
+
+
+def _batches(examples: Windows, progress: Callable[[int], object] | None) -> Iterator[WindowBatch]:
+    """Yield the examples some rows at a time, and report those that are done."""
+    if not len(examples):
+        raise ValueError("there are no examples to evaluate on")
+    for rows in torch.split(torch.arange(len(examples)), _ROWS_AT_ONCE):
+        yield examples.batch(rows)
+        if progress is not None:
+            progress(len(rows))
+
+
+def _check_log_probs(name: str, log_probs: Tensor) -> Tensor:
+    """Return ``log_probs`` in float64 if they can be the logarithms of probabilities, [N]."""
+    if check_tensor(name, log_probs).dim() != 1 or not len(log_probs):
+        raise ValueError(f"{name} must have shape [N], N at least 1, got {list(log_probs.shape)}")
+    wide = log_probs.detach().double()
+    largest = float(wide.max())
+    if not largest <= _ROUNDING:  # NaN comes out as the largest
+        raise ValueError(
+            f"{name} must be logarithms of probabilities, at most 0, got {largest:g}: scores must "
+            "be normalised first"
+        )
+    return wide
