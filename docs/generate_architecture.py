@@ -31,7 +31,7 @@ ARROWS: Graph = {
         "storage": "",
         "declarations": "",
         "vocabulary": "storage validation",
-        "vectors": "storage validation vocabulary",
+        "vectors": "declarations storage validation vocabulary",
         "candidates": "validation",
         "data": "declarations kernels storage validation vocabulary",
         "ngrams": "data storage validation vocabulary",
