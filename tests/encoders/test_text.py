@@ -93,7 +93,7 @@ def test_padding_alone_moves_no_word():
 
 
 def test_nnlm_learns_what_the_order_says():
-    """The third word is 2·first + second modulo 5: no bag of words can tell it."""
+    """The third word is 2·first + second modulo 5: no bag of words can predict it."""
     first, second = torch.meshgrid(torch.arange(5), torch.arange(5), indexing="ij")
     context = torch.stack([first.flatten(), second.flatten()], 1)
     targets = (2 * context[:, 0] + context[:, 1]) % 5

@@ -57,7 +57,7 @@ def random_case(seed, users, num_classes, levels):
 
 
 def lists_of(scores, histories, k, exclude_seen):
-    """Sort all classes of each user: by score, then by id; leave out what he had."""
+    """Sort all classes of each user: by score, then by id; leave out what they had."""
     lists = []
     for row, seen in zip(scores.tolist(), histories, strict=True):
         left = [y for y in range(len(row)) if not (exclude_seen and y in seen)]

@@ -1,4 +1,4 @@
-"""Airbnb's listing vectors: the pairs of their loss, bookings come nearer, markets told apart."""
+"""Airbnb: the pairs of its loss, bookings come nearer, the items of a market are separated."""
 
 import pytest
 import torch
@@ -95,12 +95,12 @@ def test_losses_equal_brute_force_over_pairs_and_their_negatives():
     led = [(4, 9), (1, 9), (7, 9), (2, 3), (9, 4), (9, 1), (9, 7), (3, 2)]
     negatives = torch.cat([candidates.ids for candidates in drawn])
     inputs, outputs = model.encoder.weight, model.head.scorer.weight
-    for place, (known, told) in enumerate(around + led):
-        loss = -logsigmoid(inputs[known] @ outputs[told])
+    for place, (known, target) in enumerate(around + led):
+        loss = -logsigmoid(inputs[known] @ outputs[target])
         for each in negatives[place].tolist():
             loss = loss - logsigmoid(-(inputs[known] @ outputs[each]))
         torch.testing.assert_close(losses[place], loss)
-        assert (markets[negatives[place, 2:]] == markets[told]).all()
+        assert (markets[negatives[place, 2:]] == markets[target]).all()
     assert len(losses) == len(around + led)
 
 

@@ -98,12 +98,12 @@ def test_losses_equal_brute_force():
     losses = model(windows.batch(torch.arange(5)), generator=torch.Generator().manual_seed(0))
     pairs = [(1, 0), (4, 0), (0, 1), (4, 1), (0, 4), (1, 4), (0, 2), (2, 0)]
     assert len(losses) == len(pairs)
-    for place, (known, told) in enumerate(pairs):
+    for place, (known, target) in enumerate(pairs):
         encoder, outputs = model.encoder, model.head.scorer.weight
         hidden = by_hand(
             encoder, SIDE[known].tolist(), encoder.attention[known], encoder.weight[known]
         )
-        loss = -logsigmoid(hidden @ outputs[told])
+        loss = -logsigmoid(hidden @ outputs[target])
         for each in drawn[0].ids[place].tolist():
             loss = loss - logsigmoid(-(hidden @ outputs[each]))
         torch.testing.assert_close(losses[place], loss)

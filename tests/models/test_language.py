@@ -18,7 +18,7 @@ from widemax.training.steps import GradientSteps
 
 NUM_CLASSES = 12
 TEXTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [], [8], [9, 7, 9], [2, 3, 8, 4]]
-# After 1 1 1 comes 1, 0 or 2: which of them, only a model that counts further back can tell.
+# After 1 1 1 comes 1, 0 or 2: only a model that looks further back can predict which.
 LONG_CYCLE = [0, 1, 1, 1, 1, 2, 1, 1, 1, 1]
 
 
@@ -154,12 +154,12 @@ def test_segments_are_the_words_in_their_order_each_told_once(length, overlap):
             first, stop = max(0, start - overlap), min(start + length, len(text))
             places = range(first, stop)
             before = [text[place - 1] if place else -1 for place in places]
-            told = [text[place] if place >= start else -1 for place in places]
-            expected.append((before, told))
+            wanted = [text[place] if place >= start else -1 for place in places]
+            expected.append((before, wanted))
     width = max(len(before) for before, _ in expected)
     padded = [[each + [-1] * (width - len(each)) for each in row] for row in expected]
     assert batch.context.tolist() == [before for before, _ in padded]
-    assert batch.targets.tolist() == [told for _, told in padded]
+    assert batch.targets.tolist() == [wanted for _, wanted in padded]
     assert batch.targets[batch.targets >= 0].tolist() == [word for text in TEXTS for word in text]
 
 

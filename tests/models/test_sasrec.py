@@ -165,7 +165,7 @@ def heads(encoder):
 
 @pytest.mark.parametrize("name", ["default", "full", "one negative"])
 def test_learns_what_follows_which_pair(name):
-    """After 0 1 comes 2, after 3 1 comes 4: the last item alone does not tell."""
+    """After 0 1 comes 2, after 3 1 comes 4: the last item alone does not say which."""
     encoder = SASRecEncoder(30, 16, 5, dropout=0.1, sparse=True)
     model = SASRec(encoder, heads(encoder)[name])
     sequences = Sequences.from_lists([[0, 1, 2], [3, 1, 4], [5, 6, 7, 8, 9]] * 40)

@@ -1,4 +1,4 @@
-"""SDM against its formula in plain loops, and on logs in which order tells the next item."""
+"""SDM against its formula in plain loops, and on logs in which order decides the next item."""
 
 import math
 
@@ -306,7 +306,7 @@ def test_self_attention_ignores_what_is_not_known():
     torch.testing.assert_close(attention(vectors, known)[:, :2], attention(changed, known)[:, :2])
 
 
-# Logs in which the last item tells the next
+# Logs in which the last item decides the next
 
 
 def walks(num_users=250, num_classes=30, length=12):

@@ -6,8 +6,7 @@ import torch
 from scipy.stats import binom, chisquare
 
 from widemax.data import Sequences
-from widemax.kernels.models import word2vec
-from widemax.kernels.models.word2vec import Corpus, Opponents, Tables
+from widemax.kernels.models.word2vec import Corpus, Opponents, Tables, train_words
 from widemax.kernels.models.word2vec_reference import train_words_reference
 from widemax.models import CBOW, SkipGram, Word2VecSteps
 
@@ -59,12 +58,6 @@ def random_tables(num_inputs, num_outputs, dimension, *, scale=0.5):
     return Tables(*tables)
 
 
-def train_words(corpus, start, stop, tables, opponents, window, bag, rate, seed, *, negatives):
-    """Call the kernel as the reference is called."""
-    given = (corpus, start, stop, tables, opponents, window, rate, seed)
-    return word2vec.train_words(*given, negatives=negatives, bag=bag)
-
-
 def both(
     corpus, opponents, negatives, tables, window, bag, *, rate=0.05, passes=8, pieces=((0, None),)
 ):
@@ -74,8 +67,9 @@ def both(
     for seed in range(passes):
         for start, stop in pieces:
             piece = (corpus, start, len(corpus.words) if stop is None else stop)
+            options = {"negatives": negatives, "bag": bag}
             found, expected = (
-                train(*piece, tables, opponents, window, bag, rate, seed, negatives=negatives)
+                train(*piece, tables, opponents, window, rate, seed, **options)
                 for train, tables in ((train_words, ours), (train_words_reference, truth))
             )
             assert found == expected
@@ -162,8 +156,9 @@ def test_words_alone_in_their_sentence_move_nothing(model_class, tree, lists):
     tables = random_tables(V, V - tree, 8)
     before = [table.copy() for table in tables]
     num_words, bag = len(corpus.words), model_class is CBOW
-    options = tables, opponents, 5, bag, 0.1, 0
-    assert train_words(corpus, 0, num_words, *options, negatives=negatives) == num_words
+    options = {"negatives": negatives, "bag": bag}
+    kept = train_words(corpus, 0, num_words, tables, opponents, 5, 0.1, 0, **options)
+    assert kept == num_words
     for found, expected in zip(tables, before, strict=True):
         np.testing.assert_array_equal(found, expected)
 
@@ -176,7 +171,7 @@ def test_columns_that_only_fill_a_register_stay_zero(model_class, tree):
     )
     tables = random_tables(V, V - tree, 5)
     bag = model_class is CBOW
-    train_words(corpus, 0, 400, tables, opponents, 5, bag, 0.1, 0, negatives=negatives)
+    train_words(corpus, 0, 400, tables, opponents, 5, 0.1, 0, negatives=negatives, bag=bag)
     for table in tables:
         assert (table[:, :5] != 0).all()
         assert (table[:, 5:] == 0).all()
@@ -195,7 +190,8 @@ def test_a_word_is_kept_with_its_probability(keep):
     words, offsets = np.zeros(num, np.int64), np.arange(0, num + 1, 1000)
     corpus = Corpus(words, offsets, np.array([round(keep * ALWAYS)], np.uint32))
     tables = Tables(np.zeros((1, 8), np.float32), np.zeros((0, 8), np.float32))
-    kept = train_words(corpus, 0, num, tables, no_opponents(1), 1, False, 0.1, 5, negatives=0)
+    nothing = {"negatives": 0, "bag": False}
+    kept = train_words(corpus, 0, num, tables, no_opponents(1), 1, 0.1, 5, **nothing)
     low, high = binom.ppf([1e-6, 1 - 1e-6], num, keep)
     assert low <= kept <= high
 
@@ -211,9 +207,8 @@ def meetings_of(counts, window, num_words):
     tables.inputs[:, 0] = 1
     # σ(x·o) stays near ½: a row ends at −½·rate·(its meetings), to be counted back.
     rate = 2.0**-24
-    train_words(
-        corpus, 0, num_words, tables, opponents, window, False, rate, 0, negatives=negatives
-    )
+    options = {"negatives": negatives, "bag": False}
+    train_words(corpus, 0, num_words, tables, opponents, window, rate, 0, **options)
     return tables.outputs[:, 0].astype(np.float64) / (-0.5 * rate)
 
 
@@ -248,7 +243,8 @@ def test_another_seed_draws_otherwise():
     results = []
     for seed in (1, 1, 2):
         tables = random_tables(V, V, 8)
-        train_words(corpus, 0, 400, tables, opponents, 5, False, 0.1, seed, negatives=negatives)
+        options = {"negatives": negatives, "bag": False}
+        train_words(corpus, 0, 400, tables, opponents, 5, 0.1, seed, **options)
         results.append(tables.inputs)
     np.testing.assert_array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])

@@ -301,7 +301,7 @@ def test_two_threads_learn_as_much_as_one(model_class, tree):
         losses.append(loss)
     untrained, one, two = losses
     assert one < 0.9 * untrained
-    # The order of writing is chance, and with it a little of what is learnt.
+    # The order of writing is chance, and with it a little of what is learned.
     assert abs(two - one) < 0.1 * untrained
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, pad
@@ -95,7 +93,7 @@ class FeatureEncoder(RowFeatures):
         rows = check_ids("rows", rows, self.num_rows, absent=True)
         rows = torch.where(rows < 0, self.num_rows, rows)
         lists = [self._tokens_of(place, rows) for place in range(len(self.token_weights))]
-        return self._joined(self._held("codes")[rows], self._held("numbers")[rows], lists)
+        return self._joined(self.get_buffer("codes")[rows], self.get_buffer("numbers")[rows], lists)
 
     def encode(self, table: FeatureTable) -> Tensor:
         """Return the vectors of all rows of another table, [N, ``output_dimension``]."""
@@ -123,15 +121,12 @@ class FeatureEncoder(RowFeatures):
 
     def _tokens_of(self, place: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens of some rows end to end, and where those of each begin, [B + 1]."""
-        values, offsets = self._held(f"tokens_{place}"), self._held(f"offsets_{place}")
+        values, offsets = self.get_buffer(f"tokens_{place}"), self.get_buffer(f"offsets_{place}")
         first, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
         starts = offsets_of(lengths)
         moved = (first - starts[:-1]).repeat_interleave(lengths)
         places = torch.arange(len(moved), device=rows.device) + moved
         return values[places], starts
-
-    def _held(self, name: str) -> Tensor:
-        return cast("Tensor", getattr(self, name))
 
     def _check_table(self, table: FeatureTable) -> None:
         if not isinstance(table, FeatureTable):

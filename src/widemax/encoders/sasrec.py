@@ -78,11 +78,6 @@ class SASRecEncoder(nn.Module):
         for vectors in (self.items.weight, self.positions):
             nn.init.normal_(vectors, std=_INITIAL_DEVIATION)
 
-    @property
-    def context_size(self) -> int:
-        """How many items are read at most."""
-        return self.max_length
-
     def forward(self, context: Tensor) -> Tensor:
         """Return the state after the last item of each context, [B, D]."""
         context = check_context(context, self.num_classes)
