@@ -22,21 +22,10 @@ MOST_STEPS = 2**31
 class ItemGraph:
     """A directed graph of items, an edge from each to those that came right after it.
 
-    Formula: weight(a, b) = how often b was the next item after a in a session, a ≠ b; a walk goes
-    from a to b with probability weight(a, b) / Σ_c weight(a, c).
-
-    Shapes: ``starts`` int64 [V + 1]; ``successors`` int64 [E] and ``weights`` float64 [E]: the
-    edges of item v are starts[v] … starts[v + 1] − 1.
-
-    Cost: 16 bytes an edge and 8 an item.
-
-    Reference: Wang et al., "Billion-scale Commodity Embedding for E-commerce Recommendation in
-    Alibaba", 2018.
-
-    Use when: sessions are short and many, so that items meet through others (``EGES``). Avoid
-    when: sessions are long enough to train on themselves (``Item2Vec``).
-
-    An item after itself is no edge: it says nothing of what belongs together.
+    weight(a, b) is how often b was the next item after a in a session, a ≠ b: an item after itself
+    says nothing of what belongs together. A walk goes from a to b with probability
+    weight(a, b) / Σ_c weight(a, c). So items meet through others where sessions are short and many:
+    Wang et al., "Billion-scale Commodity Embedding for E-commerce Recommendation in Alibaba", 2018.
 
     >>> graph = ItemGraph.from_sequences(Sequences.from_lists([[0, 1, 1, 2], [0, 2], [0, 1]]))
     >>> graph
@@ -49,8 +38,11 @@ class ItemGraph:
     """
 
     starts: Tensor
+    """Int64 [V + 1]: the edges of item v are starts[v] … starts[v + 1] − 1."""
     successors: Tensor
+    """Int64 [E]."""
     weights: Tensor
+    """Float64 [E]."""
 
     def __post_init__(self) -> None:
         starts = as_int64("starts", self.starts)
@@ -62,12 +54,9 @@ class ItemGraph:
         if sizes[0] != sizes[1]:
             raise ValueError(f"weights must be as many as successors, {sizes[0]:,}, got {sizes[1]}")
         if not bool(((self.weights > 0) & self.weights.isfinite()).all()):
-            raise ValueError("weights must be finite numbers above 0")
-        object.__setattr__(self, "starts", starts)
-        object.__setattr__(
-            self, "successors", check_ids("successors", self.successors, len(starts) - 1)
-        )
-        object.__setattr__(self, "weights", self.weights.double())
+            raise ValueError("weights must be finite and above 0")
+        successors = check_ids("successors", self.successors, len(starts) - 1)
+        vars(self).update(starts=starts, successors=successors, weights=self.weights.double())
 
     @classmethod
     def from_sequences(cls, sessions: Sequences, *, num_items: int | None = None) -> ItemGraph:

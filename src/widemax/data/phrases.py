@@ -33,26 +33,19 @@ def join_phrases(
 ) -> tuple[Sequences, Vocabulary]:
     """Join neighbours that stand together far more often than chance would have it.
 
-    Formula: score(a, b) = (count(a b) − delta) · T / (count(a) · count(b)), T the number of words.
-    From left to right within a sequence, a and b become one class "a_b" if score > threshold, and
-    the next pair begins after them. A further pass may join what the one before has made.
-
-    Shapes: T words in, at most T out; as many sequences as before.
-
-    Cost: O(T) for each pass, about 4 s for 17 million words; a few copies of the words, and a table
-    of the different pairs, in memory.
-
-    Reference: Mikolov et al., "Distributed Representations of Words and Phrases and their
-    Compositionality", 2013, section 4, and its program word2phrase, of which these are the
-    defaults. gensim's ``Phrases(scoring="default")`` has the number of different words and pairs in
-    the place of T.
-
-    Use when: word vectors are to know names. ``delta`` keeps rare words from being joined, a lower
-    ``threshold`` gives more phrases; with several passes one lowers it, or calls this again.
-    Avoid when: sequences are not sentences: what follows what is all that counts.
+    score(a, b) = (count(a b) − delta) · T / (count(a) · count(b)), T the number of words. From left
+    to right within a sequence, a and b become one class "a_b" if score > threshold, and the next
+    pair begins after them. A further pass may join what the one before has made. ``delta`` keeps
+    rare words from being joined, a lower ``threshold`` gives more phrases; with several passes one
+    lowers it, or calls this again. O(T) for each pass, about 4 s for 17 million words.
 
     The unknown key is never joined, nor are those ``apart``, such as the end of a sentence. A class
     that is no longer anywhere goes; a phrase that is a key already joins its class.
+
+    From Mikolov et al., "Distributed Representations of Words and Phrases and their
+    Compositionality", 2013, section 4, and its program word2phrase, of which these are the
+    defaults. gensim's ``Phrases(scoring="default")`` has the number of different words and pairs in
+    the place of T.
 
     >>> from widemax.data.reading.text import encode_text
     >>> corpus = encode_text("new york is new\\nin new york\\n" * 5)

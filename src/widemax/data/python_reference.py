@@ -12,18 +12,9 @@ _UNDERLINE = re.compile(r"[*=~^\-\".#]+")
 def python_reference() -> str:
     """Return the language reference of this Python as text: a paragraph a line, words in between.
 
-    Formula: lower case; a word is a run of letters, digits and underscores, any other sign stands
-    alone.
-
-    Shapes: some 62,000 words and 47,000 signs in 2,600 lines, a little different in each version
-    of Python.
-
-    Cost: 0.1 s.
-
-    Reference: "The Python Language Reference", python.org, as pydoc keeps it for ``help()``.
-
-    Use when: an example or a test needs real language and must not fetch any. Avoid when: figures
-    are to be compared between machines.
+    Lower case; a word is a run of letters, digits and underscores, any other sign stands alone:
+    some 62,000 words and 47,000 signs in 2,600 lines, a little different in each version of Python,
+    as pydoc keeps them for ``help()``.
 
     >>> from widemax.data.reading.text import encode_text
     >>> sequences, vocabulary = encode_text(python_reference(), min_count=5, unknown="<unk>")

@@ -23,18 +23,7 @@ SECONDS_A_DAY = 86_400.0
 class Sequences:
     """Many sequences of class ids, end to end in one tensor.
 
-    Formula: sequence i = values[offsets[i] : offsets[i + 1]].
-
-    Shapes: ``values`` is int64 [T]; ``offsets`` is int64 [N + 1], from 0 to T and never falling;
-    ``names``, if there are any, holds N keys (of the users), ``times`` float64 [T] the second at
-    which each value was chosen. A sequence may be empty.
-
-    Cost: 8 bytes for each value, each time and each sequence, nothing per Python object.
-
-    Reference: none.
-
-    Use when: order matters: the next item, the words around a word. Avoid when: pairs of user and
-    item without an order are enough.
+    Sequence i is values[offsets[i] : offsets[i + 1]]; nothing is kept per Python object.
 
     >>> sequences = Sequences.from_lists([[4, 0, 2], [1], [3, 3]])
     >>> sequences
@@ -47,9 +36,13 @@ class Sequences:
     """
 
     values: Tensor
+    """Int64 [T], the classes of all sequences."""
     offsets: Tensor
+    """Int64 [N + 1], from 0 to T and never falling; a sequence may be empty."""
     names: pl.Series | None = None
+    """The keys of the N sequences (of the users), if there are any."""
     times: Tensor | None = None
+    """Float64 [T], the second at which each value was chosen, if it is known."""
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets"):
@@ -79,9 +72,7 @@ class Sequences:
         For parts of sequences that were checked, and for what a reader has made itself.
         """
         sequences = object.__new__(cls)
-        given = {"values": values, "offsets": offsets, "names": names, "times": times}
-        for name, value in given.items():
-            object.__setattr__(sequences, name, value)
+        vars(sequences).update(values=values, offsets=offsets, names=names, times=times)
         return sequences
 
     @classmethod
@@ -179,48 +170,31 @@ class Sequences:
 class WindowBatch:
     """Some targets, and the classes that stood around each.
 
-    Formula: see ``Windows``.
-
-    Shapes: ``context`` is int64 [B, H] with H = before + after, -1 where the sequence has no such
-    place; ``targets`` is int64 [B]. ``users`` is int64 [B], the sequence that each stands in, or -1
-    for a user who is not known; ``ages`` is float32 [B], the days from each target to the last
-    time of all, where times are known.
-
-    Cost: it only holds tensors.
-
-    Reference: none.
-
-    Use when: reading what ``Windows.batch`` returns, or asking a model about one history. Avoid
-    when: there is nothing to predict.
-
     >>> batch = Windows(Sequences.from_lists([[4, 0, 2]]), before=2).batch(torch.tensor([1]))
     >>> batch.context.tolist(), batch.targets.tolist()
     ([[-1, 4]], [0])
     """
 
     context: Tensor
+    """Int64 [B, H] with H = before + after, -1 where the sequence has no such place."""
     targets: Tensor
+    """Int64 [B]."""
     users: Tensor | None = None
+    """Int64 [B], the sequence that each target stands in, or -1 for a user who is not known."""
     ages: Tensor | None = None
+    """Float32 [B], the days from each target to the last time of all, where times are known."""
 
 
 class Windows:
-    """One example for each position: the class there, to be told from those around it.
+    """One example for each position: the class there, to be predicted from those around it.
 
-    Formula: the target of position p is values[p]; its context is values[p − before … p − 1] and
-    values[p + 1 … p + after], in this order, -1 where the sequence of p has no such place.
+    The target of position p is values[p]; its context is values[p − before … p − 1] and
+    values[p + 1 … p + after], in this order, -1 where the sequence of p has no such place: the
+    continuous bag of words of Mikolov et al. 2013 or, with ``after=0``, the next item of a session.
 
-    Shapes: ``positions`` is int64 [M], places in ``sequences.values``; without it, every place is
-    an example. ``batch`` takes int64 [B] rows, each in 0 … M − 1.
-
-    Cost: 8 bytes per example if ``positions`` are given or examples dropped, else none; a batch is
-    a gather of B·H values, about half a millisecond for 1,024 × 50 on one core.
-
-    Reference: Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013
-    (the continuous bag of words); with ``after=0``, the next item of a session.
-
-    Use when: a model predicts a class from its neighbours. ``require_context`` drops positions
-    that have none. Avoid when: each pair of neighbours is an example of its own (skip-gram).
+    ``positions`` is int64 [M], places in ``sequences.values``; without it, every place is an
+    example. ``require_context`` drops those that have no context. A batch is a gather of B·H
+    values, about half a millisecond for 1,024 × 50 on one core.
 
     >>> sequences = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
     >>> windows = Windows(sequences, before=2, require_context=True)

@@ -1,4 +1,4 @@
-"""Sessions: what a user did in one go, told by the pauses between."""
+"""Sessions: what a user did in one go, between two pauses."""
 
 from __future__ import annotations
 
@@ -13,21 +13,14 @@ from widemax.validation import check_positive
 def sessions_of(sequences: Sequences, *, gap: float) -> tuple[Sequences, Tensor]:
     """Cut each sequence where more than ``gap`` seconds pass; return sessions and their owners.
 
-    Formula: a session begins with a sequence, and at each value whose time is more than ``gap``
-    after that of the value before.
+    A session begins with a sequence, and at each value whose time is more than ``gap`` after that
+    of the value before; half an hour (``gap=1800``) is the custom of web logs since Catledge and
+    Pitkow, "Characterizing Browsing Strategies in the World-Wide Web", 1995, who found 25.5
+    minutes.
 
-    Shapes: ``sequences`` of N users with times → S sessions in the same order, without names, and
-    owners int64 [S], the row of the user of each. Values and times are those of ``sequences``, so
-    whatever stands beside them (``Source.goals``) stands beside the sessions too. An empty sequence
-    has no session.
-
-    Cost: two passes over the times; values and times are shared, not copied.
-
-    Reference: half an hour (``gap=1800``) is the custom of web logs since Catledge and Pitkow,
-    "Characterizing Browsing Strategies in the World-Wide Web", 1995, who found 25.5 minutes.
-
-    Use when: items of one visit belong together (Item2Vec, EGES). Avoid when: the log has no times,
-    or days only.
+    Sessions come in the same order, without names; owners, int64 [S], are the row of the user of
+    each. Values and times are shared with ``sequences``, so whatever stands beside them
+    (``Source.goals``) stands beside the sessions too. An empty sequence has no session.
 
     >>> times = torch.tensor([0.0, 60, 9000, 5])
     >>> sequences = Sequences(torch.tensor([4, 0, 2, 1]), torch.tensor([0, 3, 4]), times=times)

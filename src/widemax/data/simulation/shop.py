@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import torch
@@ -30,7 +28,7 @@ MOST_USERS = 1_000_000
 NUM_TASTES = 24
 EXPONENT = 0.7
 STAYS = 0.6
-"""How often a session goes on with the kind that goes with what was just looked at."""
+"""How often a session continues with the kind that goes with what was just looked at."""
 ENDS = 0.25
 """How often a click is the last of its session."""
 LEAST_CLICKS, MOST_CLICKS, USUAL_CLICKS = 5, 60, 20
@@ -39,36 +37,19 @@ _FIRST_SECOND = 1_700_000_000
 _DAY = 86_400
 _USERS_PER_BLOCK = 512
 _DEPARTMENT_NAMES = tuple(DEPARTMENTS)
-
-
-class Visits(NamedTuple):
-    """What users looked at, in the order in which they did: users, items and times, [T]."""
-
-    users: Tensor
-    items: Tensor
-    times: Tensor
+_KINDS_A_DEPARTMENT = len(KINDS) // len(DEPARTMENTS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SimulatedShop:
     """A shop whose log, catalogue and users look like real ones, and whose tastes are known.
 
-    Formula: the first click of a session follows P(y | u) ∝ popularity(y) · exp(taste(u) · y),
-    with popularity by Zipf's law and y the department, kind, material, style and price of an item.
-    Of the others, six in ten are drawn from the same P among the kind that goes with the item
-    before. Users have one of 24 common tastes and something of their own. Nobody looks at an item
-    twice, and nobody has looked at the new items yet.
-
-    Shapes: ``items`` (item_id, title, category, price) has a row for each item, the new ones last;
-    ``users`` (user_id, age, interest); ``clicks`` (user_id, item_id, timestamp) in order of time,
-    about 20 a user; ``item_vectors`` [V, D] and ``user_vectors`` [N, D] hold the truth, float64.
-
-    Cost: O(V·N·D) once; a shop of 5,000 items and 5,000 users takes about two seconds.
-
-    Reference: none; titles are made from word lists of our own.
-
-    Use when: a whole pipeline is to be tried, tested or shown without anybody's data. Avoid when:
-    the exact probability of every choice is needed (``SimulatedWorld``).
+    The first click of a session follows P(y | u) ∝ popularity(y) · exp(taste(u) · y), with
+    popularity by Zipf's law and y the department, kind, material, style and price of an item. Of
+    the others, six in ten are drawn from the same P among the kind that goes with the item before.
+    Users have one of 24 common tastes and something of their own. Nobody looks at an item twice,
+    and nobody has looked at the new items yet. A shop of 5,000 items and 5,000 users takes about
+    two seconds, in O(V·N·D).
 
     >>> shop = SimulatedShop.create(num_items=500, num_users=100, seed=0)
     >>> shop.items.columns, len(shop.new_items)
@@ -78,11 +59,17 @@ class SimulatedShop:
     """
 
     items: pl.DataFrame
+    """item_id, title, category and price; the new ones last."""
     users: pl.DataFrame
+    """user_id, age and interest."""
     clicks: pl.DataFrame
+    """user_id, item_id and timestamp in order of time, about 20 a user."""
     num_new: int
+    """How many items nobody has looked at."""
     item_vectors: Tensor
+    """Float64 [V, D], what tastes are about."""
     user_vectors: Tensor
+    """Float64 [N, D], the true tastes."""
 
     @classmethod
     def create(cls, *, num_items: int, num_users: int, seed: int = 0) -> SimulatedShop:
@@ -92,26 +79,23 @@ class SimulatedShop:
         generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
         num_new = max(1, num_items // 100)
         things = draw_things(num_items, generator)
-        known, new = (
-            Things(*(part[some] for part in things))
-            for some in (slice(num_items - num_new), slice(num_items - num_new, None))
-        )
+        num_known = num_items - num_new
         # Kinds side by side: to choose among one kind is to choose within a range.
-        in_order = known.kinds.argsort(stable=True)
-        known = Things(*(part[in_order] for part in known))
-        things = Things(*(torch.cat(parts) for parts in zip(known, new, strict=True)))
+        order = torch.arange(num_items)
+        order[:num_known] = things.kinds[:num_known].argsort(stable=True)
+        things = Things(*(part[order] for part in things))
         prices = _prices(things, generator)
         item_vectors = _item_vectors(things, prices)
         groups = torch.randint(NUM_TASTES, (num_users,), generator=generator)
         user_vectors = _user_vectors(groups, generator)
         world = SimulatedWorld(
-            log_popularity=_log_popularity(len(known.kinds), generator),
-            item_vectors=item_vectors[: len(known.kinds)],
+            log_popularity=_log_popularity(num_known, generator),
+            item_vectors=item_vectors[:num_known],
             user_vectors=user_vectors,
         )
         items = _catalogue(things, prices)
         users = _people(groups, user_vectors, generator)
-        visits = _visits(world, known.kinds, generator)
+        visits = _visits(world, things.kinds[:num_known], generator)
         return cls(
             items=items,
             users=users,
@@ -155,15 +139,11 @@ def _prices(things: Things, generator: torch.Generator) -> Tensor:
     return (usual[things.kinds] * spread * 20).round() / 20
 
 
-def _departments(kinds: Tensor) -> Tensor:
-    return torch.tensor([_DEPARTMENT_NAMES.index(department) for department, _ in KINDS])[kinds]
-
-
 def _item_vectors(things: Things, prices: Tensor) -> Tensor:
     """Return what tastes are about: department, kind, material and style, and how dear it is."""
     dear = prices.log()
     parts = (
-        one_hot(_departments(things.kinds), len(DEPARTMENTS)),
+        one_hot(things.kinds // _KINDS_A_DEPARTMENT, len(DEPARTMENTS)),
         one_hot(things.kinds, len(KINDS)),
         one_hot(things.materials, len(MATERIALS)),
         one_hot(things.styles, len(STYLES)),
@@ -173,19 +153,10 @@ def _item_vectors(things: Things, prices: Tensor) -> Tensor:
 
 
 def _user_vectors(groups: Tensor, generator: torch.Generator) -> Tensor:
-    """Return how much each user likes each of those: as his group does, and a bit differently."""
-    strengths = torch.cat(
-        [
-            torch.full((size,), strength, dtype=torch.float64)
-            for size, strength in (
-                (len(DEPARTMENTS), 2.0),
-                (len(KINDS), 1.0),
-                (len(MATERIALS), 1.2),
-                (len(STYLES), 0.8),
-                (1, 0.5),
-            )
-        ]
-    )
+    """Return how much each user likes each of those: as their group does, and a bit differently."""
+    sizes = torch.tensor([len(DEPARTMENTS), len(KINDS), len(MATERIALS), len(STYLES), 1])
+    each = torch.tensor([2.0, 1.0, 1.2, 0.8, 0.5], dtype=torch.float64)
+    strengths = each.repeat_interleave(sizes)
     common = _normal(NUM_TASTES, len(strengths), generator=generator)
     own = _normal(len(groups), len(strengths), generator=generator)
     return (common[groups] + 0.3 * own) * strengths
@@ -202,7 +173,7 @@ def _catalogue(things: Things, prices: Tensor) -> pl.DataFrame:
         {
             "item_id": [title.lower().replace(" ", "-") for title in titles],
             "title": titles,
-            "category": [_DEPARTMENT_NAMES[place] for place in _departments(things.kinds).tolist()],
+            "category": [KINDS[kind][0] for kind in things.kinds.tolist()],
             "price": prices.numpy(),
         }
     )
@@ -227,17 +198,12 @@ def _people(groups: Tensor, user_vectors: Tensor, generator: torch.Generator) ->
     )
 
 
-def _visits(world: SimulatedWorld, kinds: Tensor, generator: torch.Generator) -> Visits:
-    parts = list(_visits_in_blocks(world, kinds, generator))
-    return Visits(*(torch.cat(each) for each in zip(*parts, strict=True)))
-
-
-def _visits_in_blocks(
-    world: SimulatedWorld, kinds: Tensor, generator: torch.Generator
-) -> Iterator[Visits]:
+def _visits(world: SimulatedWorld, kinds: Tensor, generator: torch.Generator) -> pl.DataFrame:
+    """Return what users looked at: users, items and times, each user's in the order of time."""
     ends = torch.bincount(kinds, minlength=len(KINDS)).cumsum(0)
     # What goes with a kind is another of its department, the same for everybody.
-    goes_with = torch.arange(len(KINDS)).view(len(DEPARTMENTS), -1).roll(1, dims=1).flatten()
+    goes_with = torch.arange(len(KINDS)).view(-1, _KINDS_A_DEPARTMENT).roll(1, dims=1).flatten()
+    parts = []
     for first in range(0, world.num_users, _USERS_PER_BLOCK):
         users = torch.arange(first, min(first + _USERS_PER_BLOCK, world.num_users))
         cumulative = world.log_prob(users).exp_().cumsum_(dim=1)
@@ -249,8 +215,9 @@ def _visits_in_blocks(
         items = _walk(cumulative, kinds, ends, goes_with, stays, generator)
         kept = torch.arange(MOST_CLICKS) < lengths[:, None]
         times = _times(begins, generator)
-        rows = users[:, None].expand_as(items)
-        yield Visits(rows[kept], items[kept], times[kept])
+        block = {"users": users[:, None].expand_as(items), "items": items, "times": times}
+        parts.append(pl.DataFrame({name: each[kept].numpy() for name, each in block.items()}))
+    return pl.concat(parts)
 
 
 def _walk(
@@ -287,9 +254,8 @@ def _times(begins: Tensor, generator: torch.Generator) -> Tensor:
     return _FIRST_SECOND + gaps.cumsum(dim=1).floor().long()
 
 
-def _log(visits: Visits, items: pl.Series, users: pl.Series) -> pl.DataFrame:
-    rows = pl.DataFrame({name: part.numpy() for name, part in visits._asdict().items()})
-    rows = rows.unique(["users", "items"], keep="first", maintain_order=True)
+def _log(visits: pl.DataFrame, items: pl.Series, users: pl.Series) -> pl.DataFrame:
+    rows = visits.unique(["users", "items"], keep="first", maintain_order=True)
     rows = rows.sort("times", maintain_order=True)
     return pl.DataFrame(
         {

@@ -18,7 +18,7 @@ from widemax.validation import (
 )
 
 MAX_ENTRIES = 2**29
-"""Most float64 numbers one table or one answer of a world may hold (4 GB)."""
+"""Most float64 values one table or one answer of a world may hold (4 GB)."""
 
 MAX_SHARPNESS = 1e6
 MAX_EXPONENT = 100.0
@@ -32,21 +32,12 @@ _NORMALIZATION_TOLERANCE = 1e-3
 class SimulatedWorld:
     """A world in which every user's choice among the classes follows a known distribution.
 
-    Formula: log P(y | u) = log_popularity(y) + user_vector(u) · item_vector(y) − log Z(u), with
-    popularity(y) ∝ (y + 1)^−exponent, item vectors in random directions of norm 1 and user vectors
-    in random directions of norm ``sharpness``. As all items have one norm, preferences average
-    out over users, and the marginal P(y) stays close to the popularity.
-
-    Shapes: ``log_popularity`` [V], ``item_vectors`` [V, D], ``user_vectors`` [N, D], all float64;
-    users and their classes are int64 ids [B].
-
-    Cost: O(V·D) per distinct user asked about, in blocks of 64 MB (or one row of V); the tables
-    hold V + V·D + N·D numbers.
-
-    Reference: a softmax (multinomial logit) choice model over Zipf's law.
-
-    Use when: an estimator, a head or a metric must be held to the truth. Avoid when: the question
-    is about real data.
+    log P(y | u) = log_popularity(y) + user_vector(u) · item_vector(y) − log Z(u), a softmax
+    (multinomial logit) choice model over Zipf's law: popularity(y) ∝ (y + 1)^−exponent, item
+    vectors in random directions of norm 1 and user vectors in random directions of norm
+    ``sharpness``. As all items have one norm, preferences average out over users, and the marginal
+    P(y) stays close to the popularity. An answer costs O(V·D) per distinct user asked about, in
+    blocks of 64 MB (or one row of V).
 
     >>> world = SimulatedWorld.create(num_classes=1000, num_users=20, seed=0)
     >>> users, targets = world.interactions(5000, generator=torch.Generator().manual_seed(1))
@@ -57,8 +48,11 @@ class SimulatedWorld:
     """
 
     log_popularity: Tensor
+    """Float64 [V]."""
     item_vectors: Tensor
+    """Float64 [V, D]."""
     user_vectors: Tensor
+    """Float64 [N, D]."""
 
     @classmethod
     def create(
