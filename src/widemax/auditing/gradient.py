@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -72,8 +71,7 @@ def audit(
             space = ScoreSpace(head, hidden, targets)
         else:
             space = HiddenSpace(head, hidden, targets)
-        batches = _Batches(batch_size, generator)
-        moments, rounds = _measure(space, rounds, batches, progress)
+        moments, rounds = _measure(space, rounds, batch_size, generator, progress)
     bias = relative_bias(moments)
     return AuditReport(
         space=space.name,
@@ -92,32 +90,32 @@ def audit(
     )
 
 
-class _Batches(NamedTuple):
-    """How the examples of one draw are put together."""
-
-    size: int | None
-    generator: torch.Generator | None
-
-    def of(self, chunk: Tensor, num_examples: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the rows of each batch, and the place of each row in ``chunk`` (-1: none)."""
-        if self.size is None:
-            yield chunk, torch.arange(len(chunk), device=chunk.device)
-            return
-        place_of = torch.full((num_examples,), ABSENT, device=chunk.device)
-        place_of[chunk] = torch.arange(len(chunk), device=chunk.device)
-        order = torch.randperm(num_examples, device=chunk.device, generator=self.generator)
-        for start in range(0, num_examples, self.size):
-            # The last batch is filled up with examples that were counted before.
-            first = min(start, num_examples - self.size)
-            rows = order[first : first + self.size]
-            places = place_of[rows]
-            places[: start - first] = ABSENT
-            if bool((places >= 0).any()):
-                yield rows, places
+def _batches(
+    chunk: Tensor, num_examples: int, size: int | None, generator: torch.Generator | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the rows of each batch of a draw, and the place of each in ``chunk`` (-1: none)."""
+    if size is None:
+        yield chunk, torch.arange(len(chunk), device=chunk.device)
+        return
+    place_of = torch.full((num_examples,), ABSENT, device=chunk.device)
+    place_of[chunk] = torch.arange(len(chunk), device=chunk.device)
+    order = torch.randperm(num_examples, device=chunk.device, generator=generator)
+    for start in range(0, num_examples, size):
+        # The last batch is filled with examples that were counted before.
+        first = min(start, num_examples - size)
+        rows = order[first : first + size]
+        places = place_of[rows]
+        places[: start - first] = ABSENT
+        if bool((places >= 0).any()):
+            yield rows, places
 
 
 def _measure(
-    space: GradientSpace, rounds: int, batches: _Batches, progress: Progress | None
+    space: GradientSpace,
+    rounds: int,
+    batch_size: int | None,
+    generator: torch.Generator | None,
+    progress: Progress | None,
 ) -> tuple[Moments, int]:
     """Return the moments over all examples, a chunk at a time, and how many rounds were made."""
     num_examples = len(space.hidden)
@@ -133,8 +131,8 @@ def _measure(
         # One round shows whether anything is random.
         while made < rounds and not (made == 1 and bool((sums == sums[:1]).all())):
             for group in range(NUM_GROUPS):
-                for rows, places in batches.of(chunk, num_examples):
-                    space.add_draw(rows, places, sums[group], batches.generator)
+                for rows, places in _batches(chunk, num_examples, batch_size, generator):
+                    space.add_draw(rows, places, sums[group], generator)
                 if progress is not None:
                     progress(done + made * NUM_GROUPS + group + 1, total)
             made += 1

@@ -128,12 +128,21 @@ def copy_class_vectors(
     biases = scorer.class_biases()
     if biases is not None and into.bias is None and bool(biases.any()):
         raise ValueError("source has biases but into was made with bias=False: they would be lost")
-    vectors = class_vectors_of(scorer)
-    if into.similarity == "cosine":
-        _check_same_cosine(scorer, into)
-    else:
+    if into.similarity == "dot":
         _check_scale(scorer, unit_hidden=unit_hidden)
-        vectors = vectors * (into.temperature / _temperature(scorer))
+        vectors = class_vectors_of(scorer) * (into.temperature / _temperature(scorer))
+    elif not isinstance(scorer, TableScorer) or scorer.similarity != "cosine":
+        raise ValueError(
+            "into has similarity 'cosine' but source has not: the lengths of its vectors would be "
+            "lost"
+        )
+    elif scorer.temperature != into.temperature:
+        raise ValueError(
+            f"source and into must have the same temperature where the similarity is cosine, got "
+            f"{scorer.temperature:g} and {into.temperature:g}"
+        )
+    else:
+        vectors = class_vectors_of(scorer)
     _write(into, vectors, biases)
 
 
@@ -155,19 +164,6 @@ def _check_scale(scorer: Scorer, *, unit_hidden: bool) -> None:
         raise ValueError(
             "source has similarity 'cosine': a plain table has its scores only for hidden states "
             "of length 1; scale them and pass unit_hidden=True"
-        )
-
-
-def _check_same_cosine(scorer: Scorer, into: TableScorer) -> None:
-    if not isinstance(scorer, TableScorer) or scorer.similarity != "cosine":
-        raise ValueError(
-            "into has similarity 'cosine' but source has not: the lengths of its vectors would be "
-            "lost"
-        )
-    if scorer.temperature != into.temperature:
-        raise ValueError(
-            f"source and into must have the same temperature where the similarity is cosine, got "
-            f"{scorer.temperature:g} and {into.temperature:g}"
         )
 
 

@@ -5,8 +5,6 @@ Of equal scores the smaller id comes first: the result does not depend on the ti
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
@@ -15,17 +13,9 @@ from widemax.kernels.heads import topk as kernel
 from widemax.validation import ABSENT
 
 
-class BestKeeper(Protocol):
-    """Takes the scores of some rows, tile by tile, and returns the best of each row."""
-
-    def offer(self, rows: slice, first_id: int, scores: Tensor) -> None:
-        """Take the scores of classes ``first_id`` and following for these rows."""
-
-    def result(self) -> TopK:
-        """Return the best of all offered, best first."""
-
-
-def best_keeper(queries: Tensor, k: int, exclude: Tensor | None = None) -> BestKeeper:
+def best_keeper(
+    queries: Tensor, k: int, exclude: Tensor | None = None
+) -> KernelKeeper | TorchKeeper:
     """Return a keeper of the k best for each query: the kernel on the CPU, torch elsewhere.
 
     It never keeps what a row excludes, [B, E] with -1 for nothing.
@@ -79,7 +69,10 @@ class TorchKeeper:
         """Take the scores of classes ``first_id`` and following for these rows."""
         k = self.scores.shape[1]
         if self.exclude is not None:
-            scores = _without(scores, self.exclude[rows] - first_id)
+            columns = self.exclude[rows] - first_id
+            here = (columns >= 0) & (columns < scores.shape[1])
+            excluded = (here.nonzero()[:, 0], columns[here])
+            scores = scores.index_put(excluded, scores.new_tensor(-torch.inf))
         found, columns = _best_columns(scores, min(k, scores.shape[1]))
         # Those kept come first: they have the smaller ids, and the sort is stable.
         both = torch.cat([self.scores[rows], found], dim=1)
@@ -94,13 +87,6 @@ class TorchKeeper:
             raise _nan_error()
         ids = self.ids.masked_fill(self.scores == -torch.inf, ABSENT)
         return TopK(ids=ids, scores=self.scores)
-
-
-def _without(scores: Tensor, columns: Tensor) -> Tensor:
-    """Return the scores with −inf in these columns [B, E], of which some lie outside."""
-    here = (columns >= 0) & (columns < scores.shape[1])
-    rows, _ = here.nonzero(as_tuple=True)
-    return scores.index_put((rows, columns[here]), scores.new_tensor(-torch.inf))
 
 
 def _best_columns(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Heads whose scores are log-probabilities as they stand: log Z is trained towards 0."""
+"""Heads whose scores serve as log-probabilities: log Z is trained towards 0."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _NormalisedHead(BatchHead, ScorerHead):
 
 @declare.head("self-normalised", options=[ALPHA], traits=["vectors"])
 class SelfNormalisedHead(_NormalisedHead):
-    """The exact softmax with a price on log Z, so that F is log P at test time.
+    """The exact softmax with a penalty on log Z, so that F is log P at test time.
 
     Formula: L = −F(x, t) + log Z(x) + α·(log Z(x))². The first two terms do not see a constant
     added to F, so that the third is free to bring log Z to 0.
@@ -85,7 +85,7 @@ class SelfNormalisedHead(_NormalisedHead):
     usual={"alpha": 10.0},
 )
 class InfrequentHead(_NormalisedHead):
-    """Pays for log Z on a random fraction of the examples only, and uses F as log P.
+    """Computes log Z for a random fraction of the examples only, and uses F as log P.
 
     Formula: L = −F(x, t) + [chosen]·(α/γ)·(log Z(x))²; each example is chosen with probability
     γ = ``fraction``. On average L = −log P(t | x) − log Z + α·(log Z)²: P is learned as by the
@@ -127,7 +127,7 @@ class InfrequentHead(_NormalisedHead):
         self.fraction = float(fraction)
 
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
-        """Return the loss of each example, [B]; which pay for log Z is drawn."""
+        """Return the loss of each example, [B]; those with a penalty are drawn."""
         losses = -self._mean_target_scores(batch)
         uniform = torch.rand(len(losses), device=losses.device, generator=generator)
         chosen = (uniform < self.fraction).nonzero()[:, 0]

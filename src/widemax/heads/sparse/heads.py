@@ -222,7 +222,7 @@ class SparsemaxHead(_ProjectionHead):
 
 @declare.head("entmax-1.5", traits=["vectors"])
 class Entmax15Head(_ProjectionHead):
-    """The 1.5-entmax: half way between softmax and sparsemax.
+    """The 1.5-entmax: halfway between softmax and sparsemax.
 
     Formula: P = max(0, F/2 − τ)²; the loss is its Fenchel–Young loss
     p·F + (1 − Σ p^1.5)/0.75 − F(x, t).

@@ -7,8 +7,7 @@ numbered in the order they appear, that is the whole tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,45 +54,14 @@ def huffman_slots(counts: NDArray[np.float64]) -> Slots:
     return join_levels(levels)
 
 
-def clustered_slots(vectors: NDArray[np.float32], masses: NDArray[np.float64]) -> Slots:
-    """Return a tree whose nodes cut a cloud of class vectors by 2-means."""
-
-    def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
-        cuts = _cuts(clouds.place, masses[clouds.members], clouds.starts, clouds.sizes)
-        within = np.arange(len(clouds.members)) - np.repeat(clouds.starts, clouds.sizes)
-        left: NDArray[np.bool_] = within < np.repeat(cuts, clouds.sizes)
-        return left
-
-    return _cut_clouds(vectors, masses, go_left)
-
-
-def similar_slots(
-    vectors: NDArray[np.float32], masses: NDArray[np.float64], depths: NDArray[np.int64]
-) -> Slots:
-    """Return a tree of these depths whose nodes put similar class vectors on one side."""
-
-    def go_left(level: int, clouds: _Clouds) -> NDArray[np.bool_]:
-        return fill_left(depths[clouds.members] - level, clouds.starts, clouds.sizes)
-
-    return _cut_clouds(vectors, masses, go_left)
-
-
-class _Clouds(NamedTuple):
-    """The classes below each node of a level, ordered by their place across the plane that cuts."""
-
-    members: NDArray[np.int64]
-    place: NDArray[np.float32]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-
-
-def _cut_clouds(
+def clustered_slots(
     vectors: NDArray[np.float32],
     masses: NDArray[np.float64],
-    go_left: Callable[[int, _Clouds], NDArray[np.bool_]],
+    depths: NDArray[np.int64] | None = None,
 ) -> Slots:
-    """Return the tree that results from cutting the cloud of all classes, and each part, in two.
+    """Return the tree that results from cutting the cloud of class vectors, and each part, in two.
 
+    Cuts are those of 2-means, or as near to them as the given ``depths`` of the classes allow.
     Vectors count by their mass: those of rare classes are many and hardly learned, and say little
     about what is to be distinguished.
     """
@@ -107,7 +75,11 @@ def _cut_clouds(
         place = two_means(vectors, members, starts, sizes, weights)
         order = np.lexsort((place, cloud))
         members = members[order]
-        left = go_left(len(levels), _Clouds(members, place[order], starts, sizes))
+        if depths is None:
+            cuts = _cuts(place[order], masses[members], starts, sizes)
+            left = np.arange(len(members)) < np.repeat(starts + cuts, sizes)
+        else:
+            left = fill_left(depths[members] - len(levels), starts, sizes)
         members = members[np.lexsort((~left, cloud))]
         left_sizes = np.add.reduceat(left, starts, dtype=np.int64)
         child_starts = np.stack([starts, starts + left_sizes], axis=1).ravel()

@@ -17,7 +17,6 @@ from widemax.heads.tree.builders import (
     huffman_slots,
     read_counts,
     read_vectors,
-    similar_slots,
 )
 from widemax.heads.tree.given import (
     Category,
@@ -127,7 +126,7 @@ class Tree:
         if vectors is None:
             return tree
         read = read_vectors(vectors, len(masses))
-        return cls._from_slots(similar_slots(read, masses, tree.depths.numpy()))
+        return cls._from_slots(clustered_slots(read, masses, tree.depths.numpy()))
 
     @classmethod
     def clustered(cls, vectors: Tensor | NDArray[Any], counts: Counts | None = None) -> Tree:
