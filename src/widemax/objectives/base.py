@@ -31,18 +31,11 @@ class Objective(Protocol):
     Shapes: ``target_scores`` [B] or [B, T], ``candidate_scores`` [B, S],
     ``target_log_expected_count`` like the target scores, ``log_expected_count`` [S] or [B, S],
     ``hits`` bool [B, S] (or None: no candidate is a target), ``target_mask`` bool [B, T] (or
-    None: every positive is there) → losses [B], at least float32.
-
-    Cost: O(B·S).
-
-    Reference: TensorFlow's candidate-sampling table.
-
-    Use when: writing an objective of your own; hold it to ``widemax.check_objective``. Options of
-    one objective are keyword arguments with defaults, bound with ``functools.partial``. Avoid
-    when: one of the rows already is what you need.
+    None: every positive is present) → losses [B], at least float32.
 
     A candidate score of −inf does not compete, whatever the objective. A row without a positive
-    has loss 0.
+    has loss 0. Options of one objective are keyword arguments with defaults, bound with
+    ``functools.partial``. Check an objective of your own with ``widemax.check_objective``.
 
     >>> import torch
     >>> import widemax as wm
@@ -126,16 +119,18 @@ def find_from_factors(objective: Objective) -> FromFactors | None:
 
 
 class Positives(NamedTuple):
-    """The positives of a batch: scores [B, T], and 1/T for each one that is there, else 0."""
+    """The positives of a batch."""
 
     scores: Tensor
+    """Their scores, [B, T]."""
     share: Tensor
+    """1/T for each one that is present, else 0, [B, T]."""
     mask: Tensor | None
-    """Which positives are there, bool [B, T]; None: all of them."""
+    """Which positives are present, bool [B, T]; None: all of them."""
 
     @property
     def present(self) -> Tensor:
-        """Which positives are there, bool [B, T]."""
+        """Which positives are present, bool [B, T]."""
         return self.share > 0 if self.mask is None else self.mask
 
     def without_absent(self, values: Tensor, fill: float) -> Tensor:
@@ -170,7 +165,7 @@ def read_positives(target_scores: Tensor, target_mask: Tensor | None) -> Positiv
 
 
 def like_positives(name: str, values: Tensor, scores: Tensor) -> Tensor:
-    """Return values that come like the target scores, [B] or [B, T], as [B, T]."""
+    """Return values that have the shape of the target scores, [B] or [B, T], as [B, T]."""
     if values.numel() != scores.numel() or values.shape[:1] != scores.shape[:1]:
         raise ValueError(
             f"{name} must have the shape of target_scores, {list(scores.shape)}, got "
@@ -232,7 +227,7 @@ def correct_negatives(negatives: Tensor, log_expected_count: Tensor) -> Tensor:
 
 
 def check_log_count(log_count: Tensor, scores: Tensor, hits: Tensor | None = None) -> Tensor:
-    """Return log Q like the candidates, [S] or [B, S], with 0 where it is −inf and none competes.
+    """Return log Q like the candidates, [S] or [B, S], with 0 where it is −inf and removed.
 
     A class of proposal probability 0 is never drawn: one that competes is an error.
     """
@@ -250,7 +245,7 @@ def check_log_count(log_count: Tensor, scores: Tensor, hits: Tensor | None = Non
 
 
 def check_count_shape(log_count: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse log Q that is not [S], [B, S] or one number for all candidates."""
+    """Refuse log Q that is not [S], [B, S] or one value for all candidates."""
     # [B] or [B, 1] would be read as something else.
     if log_count.shape not in (shape, shape[1:], ()):
         raise ValueError(
@@ -260,7 +255,7 @@ def check_count_shape(log_count: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Return whether no value is NaN or infinite: the sum tells in one pass without a copy."""
+    """Return whether no value is NaN or infinite: the sum shows it in one pass without a copy."""
     return math.isfinite(float(values.sum()))
 
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from widemax.candidates import InnerProduct
 from widemax.kernels.objectives.log_sum import lead_losses, spread_gradients
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
-from widemax.objectives.log_sum import as_array, kernel_takes, run_kernel
+from widemax.objectives.log_sum import kernel_array, kernel_takes, run_kernel
 
 
 def softmax_of_factors(
@@ -22,9 +22,9 @@ def softmax_of_factors(
     hits: Tensor | None,
     temperature: float,
 ) -> Tensor | None:
-    """Return log(1 + Σ exp(G − G_t)) of each row, [B]; None where it takes more than factors.
+    """Return log(1 + Σ exp(G − G_t)) of each row, [B]; None where this fused step does not apply.
 
-    Then the general way by scores gives the same, or says what is wrong with the arguments.
+    Then the general step from scores gives the same, or says what is wrong with the arguments.
     """
     if not _factors_suffice(product, target_log_count, log_count):
         return None
@@ -38,23 +38,21 @@ def softmax_of_factors(
         hits,
         temperature,
     )
-    # A count or a score that is not finite shows here: the general way knows what to say of it.
+    # A count or a score that is not finite shows here: the general step has the error message.
     return losses if all_finite(losses.detach()) else None
 
 
 def _factors_suffice(
     product: InnerProduct, target_log_count: Tensor | None, log_count: Tensor | None
 ) -> bool:
-    parts = (product.queries, product.vectors, product.biases)
-    counts = [count for count in (target_log_count, log_count) if count is not None]
     if torch.is_autocast_enabled("cpu"):
         return False
-    if not all(part is None or kernel_takes(part, None) for part in parts):
-        return False
-    if any(
-        count is not None and (count.requires_grad or not all_finite(count)) for count in counts
-    ):
-        return False
+    for part in (product.queries, product.vectors, product.biases):
+        if part is not None and not kernel_takes(part, None):
+            return False
+    for count in (target_log_count, log_count):
+        if count is not None and (count.requires_grad or not all_finite(count)):
+            return False
     if log_count is not None:
         check_count_shape(log_count, product.shape)
     return target_log_count is None or target_log_count.shape == product.shape[:1]
@@ -80,10 +78,10 @@ class _FactoredSoftmax(torch.autograd.Function):
         if target_log_count is None:
             target_log_count = torch.zeros_like(top)
         results = lead_losses(
-            as_array(product.target_scores()),
-            as_array(target_log_count.float()),
-            as_array(top),
-            as_array(log_sum),
+            kernel_array(product.target_scores()),
+            kernel_array(target_log_count.float()),
+            kernel_array(top),
+            kernel_array(log_sum),
             1 / temperature,
         )
         losses, push = map(torch.from_numpy, results)
@@ -102,24 +100,15 @@ class _FactoredSoftmax(torch.autograd.Function):
         by_queries = powers @ vectors[rows:] if needs_queries else torch.zeros_like(queries)
         by_vectors = torch.empty_like(vectors)
         weighted = spread_gradients(
-            as_array(queries),
-            as_array(vectors[:rows]),
-            as_array(weight),
-            as_array(towards),
+            kernel_array(queries),
+            kernel_array(vectors[:rows]),
+            kernel_array(weight),
+            kernel_array(towards),
             by_queries.numpy(),
             by_vectors[:rows].numpy(),
         )
         if needs_vectors:
             torch.mm(powers.T, torch.from_numpy(weighted), out=by_vectors[rows:])
-        by_biases = None
-        if needs_biases:
-            by_biases = torch.cat([towards, powers.T @ weight])
-        return (
-            by_queries if needs_queries else None,
-            by_vectors if needs_vectors else None,
-            by_biases,
-            None,
-            None,
-            None,
-            None,
-        )
+        by_biases = torch.cat([towards, powers.T @ weight]) if needs_biases else None
+        by_parts = (by_queries if needs_queries else None, by_vectors if needs_vectors else None)
+        return *by_parts, by_biases, None, None, None, None

@@ -68,11 +68,11 @@ def plain_log_sum(
 
 
 def kernel_takes(scores: Tensor, log_count: Tensor | None) -> bool:
-    """Return whether the kernel may stand for torch's own operations."""
+    """Return whether the kernel may replace torch's own operations."""
     if scores.device.type != "cpu" or scores.dtype != torch.float32:
         return False
     learned = log_count is not None and log_count.requires_grad
-    # What transforms functions (torch.func, torch.compile) sees through torch's operations only.
+    # Function transforms (torch.func, torch.compile) can trace only torch's own operations.
     transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     return not learned and not transformed
 
@@ -91,12 +91,12 @@ def run_kernel(
     elif hits.stride(0) == 0:
         hits = hits[:1]
     top, log_sum, scale = row_log_sums(
-        scores.detach().numpy(), as_array(log_count), as_array(hits), 1 / temperature
+        scores.detach().numpy(), kernel_array(log_count), kernel_array(hits), 1 / temperature
     )
     return torch.from_numpy(top), torch.from_numpy(log_sum), torch.from_numpy(scale)
 
 
-def as_array(tensor: Tensor) -> Any:
+def kernel_array(tensor: Tensor) -> Any:
     """Return the memory of a tensor on the CPU, or of a contiguous copy, for a kernel."""
     return tensor.detach().contiguous().numpy()
 
@@ -140,19 +140,14 @@ def centre(
 ) -> tuple[Positives, Tensor]:
     """Return positives and log_sum [B] less the largest score of their row, divided by τ.
 
-    A shift that no softmax sees; like in ``sum_candidates`` it comes before log Q and τ.
+    A softmax is invariant to this shift; as in ``sum_candidates`` it comes before log Q and τ.
     """
-    top = _largest_of_both(positives, negatives)
+    with torch.no_grad():
+        best = positives.without_absent(positives.scores, REMOVED).amax(-1)
+        top = torch.maximum(best, negatives.top)
+        top.masked_fill_(torch.isneginf(top), 0.0)  # nothing competes in such a row
     shifted, log_sum = positives.scores - top[:, None], negatives.top - top
     if temperature != 1:
         shifted, log_sum = shifted / temperature, log_sum / temperature
     shifted = positives.without_absent(shifted, 0.0)
     return positives._replace(scores=shifted), log_sum + negatives.log_sum
-
-
-@torch.no_grad()
-def _largest_of_both(positives: Positives, negatives: LogSum) -> Tensor:
-    """Return the largest score of each row, [B]; 0 where nothing competes."""
-    best = positives.without_absent(positives.scores, REMOVED).amax(-1)
-    top = torch.maximum(best, negatives.top)
-    return top.masked_fill_(torch.isneginf(top), 0.0)

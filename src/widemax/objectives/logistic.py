@@ -1,4 +1,4 @@
-"""The logistic rows of the table: each candidate is told apart from the positives on its own."""
+"""The logistic rows of the table: each candidate is a binary classification of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def nce(
     target_mask: Tensor | None = None,
     normalize_positives: bool = False,
 ) -> Tensor:
-    """Noise-contrastive estimation: tell the target from the draws, hits kept.
+    """Noise-contrastive estimation: distinguish the target from the draws, hits kept.
 
     Formula: L = Σ_T softplus(−G) + Σ_S softplus(G), with G = F − log Q. F learns log P(y | x),
     normalised by itself.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,6 @@ from widemax.objectives.base import (
     LABEL_SMOOTHING,
     OVER_ALL,
     REMOVED,
-    Positives,
     check_log_count,
     correct_positives,
     factored,
@@ -24,7 +24,7 @@ from widemax.objectives.base import (
 )
 from widemax.objectives.factored_softmax import softmax_of_factors
 from widemax.objectives.log_sum import centre, sum_candidates
-from widemax.validation import check_positive
+from widemax.validation import check_fraction, check_positive
 
 
 def _full_softmax_from_factors(
@@ -35,7 +35,7 @@ def _full_softmax_from_factors(
     hits: Tensor | None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    return _loss_from_factors(product, hits=hits, label_smoothing=label_smoothing)
+    return _Softmax(hits=hits, label_smoothing=label_smoothing).of_factors(product)
 
 
 @declare.objective("full-softmax", options=[LABEL_SMOOTHING], needs=[OVER_ALL])
@@ -68,13 +68,8 @@ def full_softmax(
     >>> round(full_softmax(scores[:, 0], scores, hits=hits).item(), 4)
     0.4076
     """
-    return _softmax_loss(
-        target_scores,
-        candidate_scores,
-        hits=hits,
-        target_mask=target_mask,
-        label_smoothing=label_smoothing,
-    )
+    loss = _Softmax(hits=hits, label_smoothing=label_smoothing)
+    return loss.of_scores(target_scores, candidate_scores, target_mask)
 
 
 def _sampled_softmax_from_factors(
@@ -85,14 +80,8 @@ def _sampled_softmax_from_factors(
     hits: Tensor | None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    _check_expected_counts(target_log_expected_count, log_expected_count)
-    return _loss_from_factors(
-        product,
-        target_log_expected_count=target_log_expected_count,
-        log_expected_count=log_expected_count,
-        hits=hits,
-        label_smoothing=label_smoothing,
-    )
+    counts = _check_expected_counts(target_log_expected_count, log_expected_count)
+    return _Softmax(*counts, hits=hits, label_smoothing=label_smoothing).of_factors(product)
 
 
 @declare.objective("sampled-softmax", options=[LABEL_SMOOTHING])
@@ -132,16 +121,9 @@ def sampled_softmax(
     >>> round(loss.item(), 4)  # log(1 + exp(-0.5))
     0.4741
     """
-    _check_expected_counts(target_log_expected_count, log_expected_count)
-    return _softmax_loss(
-        target_scores,
-        candidate_scores,
-        target_log_expected_count=target_log_expected_count,
-        log_expected_count=log_expected_count,
-        hits=hits,
-        target_mask=target_mask,
-        label_smoothing=label_smoothing,
-    )
+    counts = _check_expected_counts(target_log_expected_count, log_expected_count)
+    loss = _Softmax(*counts, hits=hits, label_smoothing=label_smoothing)
+    return loss.of_scores(target_scores, candidate_scores, target_mask)
 
 
 def _info_nce_from_factors(
@@ -153,9 +135,8 @@ def _info_nce_from_factors(
     temperature: float = 1.0,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    return _loss_from_factors(
-        product, hits=hits, temperature=temperature, label_smoothing=label_smoothing
-    )
+    loss = _Softmax(hits=hits, temperature=temperature, label_smoothing=label_smoothing)
+    return loss.of_factors(product)
 
 
 @declare.objective("info-nce", options=[LABEL_SMOOTHING], traits=["uncorrected"])
@@ -190,110 +171,88 @@ def info_nce(
     >>> round(loss.item(), 4)
     0.0028
     """
-    return _softmax_loss(
-        target_scores,
-        candidate_scores,
-        hits=hits,
-        target_mask=target_mask,
-        temperature=temperature,
-        label_smoothing=label_smoothing,
-    )
+    loss = _Softmax(hits=hits, temperature=temperature, label_smoothing=label_smoothing)
+    return loss.of_scores(target_scores, candidate_scores, target_mask)
 
 
 def _check_expected_counts(
     target_log_expected_count: Tensor | None, log_expected_count: Tensor | None
-) -> None:
-    """Refuse missing counts; warn of a target expected several times: only one copy competes."""
+) -> tuple[Tensor, Tensor]:
+    """Return both, and warn of a target expected several times: only one copy of it competes."""
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    if torch.compiler.is_compiling() or not bool((target_log_expected_count > 1e-3).any()):
-        return
-    most = float(target_log_expected_count.max().exp())
-    warnings.warn(
-        f"sampled_softmax: a target's expected count among the candidates is {most:.3g}; above 1 "
-        "its gradient is too large (up to 1 / (1 − P) times). Draw distinct classes "
-        "(unique=True), or use corrected_log_q",
-        stacklevel=3,
-    )
-
-
-def _loss_from_factors(
-    product: InnerProduct,
-    *,
-    target_log_expected_count: Tensor | None = None,
-    log_expected_count: Tensor | None = None,
-    hits: Tensor | None,
-    temperature: float = 1.0,
-    label_smoothing: float,
-) -> Tensor:
-    """Return ``_softmax_loss`` in one step where the factors suffice, else by their scores."""
-    check_positive("temperature", temperature)
-    if not label_smoothing:
-        losses = softmax_of_factors(
-            product,
-            target_log_count=target_log_expected_count,
-            log_count=log_expected_count,
-            hits=hits,
-            temperature=temperature,
+    if not torch.compiler.is_compiling() and bool((target_log_expected_count > 1e-3).any()):
+        most = float(target_log_expected_count.max().exp())
+        warnings.warn(
+            f"sampled_softmax: a target's expected count among the candidates is {most:.3g}; above "
+            "1 its gradient is too large (up to 1 / (1 − P) times). Draw distinct classes "
+            "(unique=True), or use corrected_log_q",
+            stacklevel=3,
         )
-        if losses is not None:
-            return losses
-    return _softmax_loss(
-        product.target_scores(),
-        product.candidate_scores(),
-        target_log_expected_count=target_log_expected_count,
-        log_expected_count=log_expected_count,
-        hits=hits,
-        temperature=temperature,
-        label_smoothing=label_smoothing,
-    )
+    return target_log_expected_count, log_expected_count
 
 
-def _softmax_loss(
-    target_scores: Tensor,
-    candidate_scores: Tensor,
-    *,
-    target_log_expected_count: Tensor | None = None,
-    log_expected_count: Tensor | None = None,
-    hits: Tensor | None,
-    target_mask: Tensor | None = None,
-    temperature: float = 1.0,
-    label_smoothing: float,
-) -> Tensor:
-    """Return −Σ share·G(t) + LSE over positives ∪ negatives of G = F/τ − log Q, [B]."""
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing!r}")
-    check_positive("temperature", temperature)
-    positives = read_positives(target_scores, target_mask)
-    candidates = sum_candidates(
-        candidate_scores,
-        len(positives.scores),
-        log_expected_count=log_expected_count,
-        hits=hits,
-        temperature=temperature,
-    )
-    centred, negative_sum = centre(positives, candidates, temperature)
-    if target_log_expected_count is not None:
-        centred = correct_positives(centred, target_log_expected_count)
-    if centred.mask is None and centred.scores.shape[1] == 1 and not label_smoothing:
-        # One positive each, the usual case, in two steps: LSE(G_t, n) − G_t = log(1 + e^(n − G_t)).
-        lead = negative_sum - centred.scores[:, 0]
-        return torch.logaddexp(lead.new_zeros(()), lead)
-    # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
-    absent = ~centred.present & centred.present.any(-1, keepdim=True)
-    competing = centred.scores.masked_fill(absent, REMOVED)
-    log_total = torch.cat([competing, negative_sum[:, None]], dim=-1).logsumexp(-1)
-    labelled = (centred.share * centred.scores).sum(-1)
-    if label_smoothing:
-        negatives = read_negatives(candidate_scores, len(competing), hits)
-        shifted = (negatives - _top(positives, negatives)) / temperature
-        uniform = _uniform_mean(competing, shifted, log_expected_count)
-        labelled = (1 - label_smoothing) * labelled + label_smoothing * uniform
-    return zero_without_positive(log_total - labelled, positives)
+class _Softmax(NamedTuple):
+    """−Σ share·G(t) + LSE over positives ∪ negatives of G = F/τ − log Q."""
 
+    target_log_expected_count: Tensor | None = None
+    log_expected_count: Tensor | None = None
+    hits: Tensor | None = None
+    temperature: float = 1.0
+    label_smoothing: float = 0.0
 
-def _top(positives: Positives, negatives: Tensor) -> Tensor:
-    return largest(positives.without_absent(positives.scores, REMOVED), negatives)
+    def of_factors(self, product: InnerProduct) -> Tensor:
+        """Return the losses [B] in one step where the factors suffice, else by their scores."""
+        self._check_options()
+        losses = None
+        if not self.label_smoothing:
+            losses = softmax_of_factors(
+                product,
+                target_log_count=self.target_log_expected_count,
+                log_count=self.log_expected_count,
+                hits=self.hits,
+                temperature=self.temperature,
+            )
+        if losses is None:
+            losses = self.of_scores(product.target_scores(), product.candidate_scores(), None)
+        return losses
+
+    def of_scores(
+        self, target_scores: Tensor, candidate_scores: Tensor, target_mask: Tensor | None
+    ) -> Tensor:
+        """Return the losses [B]."""
+        self._check_options()
+        positives = read_positives(target_scores, target_mask)
+        candidates = sum_candidates(
+            candidate_scores,
+            len(positives.scores),
+            log_expected_count=self.log_expected_count,
+            hits=self.hits,
+            temperature=self.temperature,
+        )
+        centred, negative_sum = centre(positives, candidates, self.temperature)
+        if self.target_log_expected_count is not None:
+            centred = correct_positives(centred, self.target_log_expected_count)
+        if centred.mask is None and centred.scores.shape[1] == 1 and not self.label_smoothing:
+            # One positive each, the usual case: LSE(G_t, n) − G_t = log(1 + e^(n − G_t)).
+            lead = negative_sum - centred.scores[:, 0]
+            return torch.logaddexp(lead.new_zeros(()), lead)
+        # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
+        absent = ~centred.present & centred.present.any(-1, keepdim=True)
+        competing = centred.scores.masked_fill(absent, REMOVED)
+        log_total = torch.cat([competing, negative_sum[:, None]], dim=-1).logsumexp(-1)
+        labelled = (centred.share * centred.scores).sum(-1)
+        if self.label_smoothing:
+            negatives = read_negatives(candidate_scores, len(competing), self.hits)
+            top = largest(positives.without_absent(positives.scores, REMOVED), negatives)
+            shifted = (negatives - top) / self.temperature
+            uniform = _uniform_mean(competing, shifted, self.log_expected_count)
+            labelled = (1 - self.label_smoothing) * labelled + self.label_smoothing * uniform
+        return zero_without_positive(log_total - labelled, positives)
+
+    def _check_options(self) -> None:
+        check_positive("temperature", self.temperature)
+        check_fraction("label_smoothing", self.label_smoothing)
 
 
 def _uniform_mean(positives: Tensor, negatives: Tensor, log_count: Tensor | None) -> Tensor:
