@@ -44,7 +44,7 @@ ARROWS: Graph = {
         "training": "data declarations extras optim storage validation",
         "models": "candidates data declarations encoders heads kernels ngrams objectives sampling "
         "scoring training validation",
-        "evaluation": "candidates data heads validation vectors vocabulary",
+        "evaluation": "candidates data heads sampling validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
         "auditing": "heads objectives scoring validation",
         "contracts": "candidates heads objectives sampling validation",
