@@ -28,8 +28,11 @@ class AuditReport:
     space: Literal["scores", "hidden"]
     """What the gradient is taken for: the scores F of every class, or the hidden states."""
     num_classes: int
+    """Classes of the head."""
     num_examples: int
+    """Examples with a positive."""
     draws: int
+    """How often each example was trained on."""
     tolerance: float
     """The bias above which the head is called biased."""
     bias: float

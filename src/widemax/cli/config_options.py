@@ -1,19 +1,21 @@
-"""Options for every setting of a run, made from the declaration of ``Config``."""
+"""Options for every setting of a run, made from what the methods declare."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from widemax.cli.completion import one_of
-from widemax.runs.config.config import settings
-from widemax.runs.config.resolved import flag_of, read_config, show
-from widemax.runs.config.settings import Setting
+from widemax.declarations import Option, Value
+from widemax.runs.config import Config, ResolvedConfig, read_config
+from widemax.runs.config.resolution import all_options
+from widemax.runs.config.run_options import HEADINGS, SLOTS
 
 RESOLVED = "resolved"
 """The parameter of a verb that the options fill."""
@@ -22,22 +24,17 @@ _FILE = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="A TOML file of settings; flags win over it."),
 ]
-_PRINT = Annotated[
-    bool,
-    typer.Option("--print-config", help="Print every setting, where it came from, and stop."),
-]
-_JSON = Annotated[bool, typer.Option("--json", help="With --print-config: print it as JSON.")]
 
 
 def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Replace a verb's parameter ``resolved`` by an option for every setting of a run.
 
-    The verb is then called with the ``ResolvedConfig`` of ``--config`` and the flags, unless
-    ``--print-config`` asks to see it only.
+    The verb is called with a function that returns the ``ResolvedConfig`` of ``--config`` and the
+    flags for a "text" or a "log". What is wrong with either kind is said before.
 
     >>> @with_config_options
     ... def train(data: str, *, resolved) -> None:
-    ...     print(data, resolved.config.epochs, resolved.origins["epochs"])
+    ...     print(data, resolved("log").config.epochs, resolved("log").origins["epochs"])
     >>> train(data="clicks.csv", epochs=3)
     clicks.csv 3 flag
     >>> inspect.signature(train).parameters["epochs"].default is None
@@ -53,16 +50,13 @@ def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
             raise ValueError(f"{verb.__name__} must not declare {name!r}: the settings have it")
 
     @wraps(verb)
-    def command(
-        *, config: Path | None = None, print_config: bool = False, json: bool = False, **given: Any
-    ) -> None:
-        if json and not print_config:
-            raise ValueError("--json says how --print-config prints: give both")
-        flags = {name: given.pop(name, None) for name in settings()}
-        resolved = read_config(config, flags)
-        if print_config:
-            typer.echo(show(resolved, as_json=json))
-            raise typer.Exit
+    def command(*, config: Path | None = None, **given: Any) -> None:
+        flags = {name: given.pop(name, None) for name in all_options()}
+
+        def resolved(source: str | None) -> ResolvedConfig:
+            return read_config(config, flags, source=source)
+
+        resolved(None)
         verb(**given, **{RESOLVED: resolved})
 
     parameters = [*own.values(), *added.values()]
@@ -74,19 +68,40 @@ def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+class ConfigCommand(TyperCommand):
+    """A verb whose ``--help`` shows only what concerns the methods that are named with it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Hide the settings that the named methods do not have, then parse as usual."""
+        if "--help" in args and (chosen := dict(_methods(args))):
+            known, config = all_options(), Config(**chosen)
+            for parameter in self.params:
+                if parameter.name in known:
+                    shown: Any = parameter
+                    shown.hidden = not config.has(shown.name)
+                    shown.help = _help(known[shown.name], config.get(shown.name, ""))
+        return super().parse_args(ctx, args)
+
+
+def _methods(arguments: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the methods that flags name, such as ``--model mind``."""
+    for place, word in enumerate(arguments):
+        name, given, value = word.partition("=")
+        slot = name.removeprefix("--")
+        if name.startswith("--") and slot in SLOTS:
+            following = arguments[place + 1] if place + 1 < len(arguments) else ""
+            yield slot, value if given else following
+
+
 def _parameters() -> dict[str, inspect.Parameter]:
-    options = {name: _option(name, setting) for name, setting in settings().items()}
-    annotations: dict[str, Any] = {
-        "config": _FILE,
-        "print_config": _PRINT,
-        "json": _JSON,
-        **options,
-    }
+    # Options of one heading stand together, whichever methods declare them.
+    ordered = sorted(all_options().values(), key=lambda option: HEADINGS.index(option.group))
+    annotations: dict[str, Any] = {"config": _FILE, **{each.name: _flag(each) for each in ordered}}
     return {
         name: inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            # None is "not given"; the switches of this file are simply off.
+            # None is "not given".
             default=False if get_args(annotation)[0] is bool else None,
             annotation=annotation,
         )
@@ -94,20 +109,24 @@ def _parameters() -> dict[str, inspect.Parameter]:
     }
 
 
-def _option(name: str, setting: Setting) -> Any:
-    flag = flag_of(name)
-    names = f"{flag}/{flag.replace('--', '--no-', 1)}" if setting.kind is bool else flag
-    sentences = [setting.help]
-    if setting.choices:
-        sentences.append(setting.limits_sentence)
-    if setting.default != "":
-        sentences.append(f"Default: {setting.default}.")
+def _flag(option: Option) -> Any:
+    flag = option.flag
+    names = f"{flag}/{flag.replace('--', '--no-', 1)}" if option.kind is bool else flag
     return Annotated[
-        setting.kind | None,
+        option.kind | None,
         typer.Option(
             names,
-            help=" ".join(sentences),
-            rich_help_panel=setting.group,
-            autocompletion=one_of(setting.choices) if setting.choices else None,
+            help=_help(option, option.default),
+            rich_help_panel=option.group,
+            autocompletion=one_of(option.choices) if option.choices else None,
         ),
     ]
+
+
+def _help(option: Option, default: Value) -> str:
+    sentences = [option.help]
+    if option.choices:
+        sentences.append(option.limits_sentence)
+    if default != "":
+        sentences.append(f"Default: {str(default).lower() if option.kind is bool else default}.")
+    return " ".join(sentences)

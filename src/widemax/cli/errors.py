@@ -27,7 +27,7 @@ class ErrorDisplay:
         if self.tracebacks:
             typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         expected = isinstance(error, ValueError | OSError)
-        line = describe(error) if expected else self._describe_defect(error)
+        line = one_line(error) if expected else self._describe_defect(error)
         typer.echo(f"widemax: {line}", err=True)
         return MISTAKE if expected else DEFECT
 
@@ -39,12 +39,12 @@ class ErrorDisplay:
         return f"unexpected {about}{hint}"
 
 
-def describe(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Return a mistake in one line; that of the system begins with the file it is about.
 
-    >>> describe(FileNotFoundError(2, "No such file or directory", "log.csv"))
+    >>> one_line(FileNotFoundError(2, "No such file or directory", "log.csv"))
     'log.csv: No such file or directory'
-    >>> describe(ValueError("k must be at least 1, got 0"))
+    >>> one_line(ValueError("k must be at least 1, got 0"))
     'k must be at least 1, got 0'
     """
     if isinstance(error, OSError) and error.strerror:

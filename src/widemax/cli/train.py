@@ -3,21 +3,70 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from widemax.cli.waiting import waiting
-from widemax.runs.config.resolved import DEFAULT, MODEL_DEFAULT, ResolvedConfig, flag_of
-from widemax.runs.run_folder import check_run, stored_config
-from widemax.runs.training import Training, prepare
-from widemax.training.loop import Interrupted
-from widemax.training.loop import Progress as TrainingProgress
+from widemax.cli.config_options import ConfigCommand as TrainCommand
+from widemax.cli.config_options import with_config_options
+from widemax.cli.waiting import starting, waiting
+from widemax.runs.config import ResolvedConfig, show_config
+from widemax.runs.config.resolution import all_options
+
+if TYPE_CHECKING:
+    from widemax.runs.training import Training
+    from widemax.training.loop import Progress as TrainingProgress
+
+__all__ = ["TrainCommand", "train", "train_run"]
 
 
-def train_verb(
+@with_config_options
+def train(
+    source: Annotated[Path, typer.Argument(help="Text, Parquet, CSV, atomic files or pairs.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the run is kept.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run there.")] = False,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A word2vec file to start from, or the folder of a run."),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print every setting, where it came from, and stop."),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --print-config: print it as JSON.")
+    ] = False,
+    *,
+    resolved: Callable[[str | None], ResolvedConfig],
+) -> None:
+    """Train on a source; Ctrl-C saves, and --resume continues exactly where it stopped.
+
+    With --model NAME --help, only the settings of that model are shown.
+    """
+    if json and not print_config:
+        raise ValueError("--json says how --print-config prints: give both")
+    if folder is None and not print_config:
+        raise ValueError("give --folder: where the run is kept")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder must be a folder, and {folder} is a file")
+    with starting():
+        from widemax.data.reading import recognise
+        from widemax.runs.folder import source_of
+
+    asked = resolved(source_of(recognise(source)))
+    if print_config:
+        typer.echo(show_config(asked, as_json=json))
+    elif folder is not None:
+        train_run(source, folder, asked, resume=resume, vectors=vectors)
+
+
+def train_run(
     source: Path,
     folder: Path,
     resolved: ResolvedConfig,
@@ -26,11 +75,10 @@ def train_verb(
     vectors: Path | None = None,
 ) -> None:
     """Train on a source into a folder, showing where it stands."""
+    from widemax.runs.training import prepare
+    from widemax.training.loop import Interrupted
+
     display = _Display()
-    for note in resolved.notes:
-        display.say(note)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"folder must be a folder, and {folder} is a file")
     if resume:
         _check_same_settings(folder, resolved)
     with waiting(f"reading {source}"):
@@ -43,8 +91,7 @@ def train_verb(
             on_step=display.step,
             on_validation=display.validation,
         )
-    asked = resolved.origins["num_samples"] not in (DEFAULT, MODEL_DEFAULT)
-    display.training(training, vectors=vectors, asked_for_samples=asked)
+    display.training(training, vectors=vectors, asked="num_samples" in resolved.given)
     if resume:
         display.say(f"resumed at step {training.loop.progress.step:,}")
     with display.showing(training.loop.plan.total_steps, training.loop.progress.step):
@@ -52,21 +99,23 @@ def train_verb(
             progress = training.run()
         except Interrupted:
             command = ["widemax", "train", str(source), "--folder", str(folder), "--resume"]
-            display.say(f"saved; go on with: {shlex.join(command)}")
+            display.say(f"saved; continue with: {shlex.join(command)}")
             raise KeyboardInterrupt from None
     display.say(f"finished by {progress.finished} after {progress.step:,} steps: {folder}")
 
 
 def _check_same_settings(folder: Path, resolved: ResolvedConfig) -> None:
     """Raise if a setting is given that is not that of the run: it would be passed over."""
+    from widemax.runs.folder import check_run, stored_config
+
     check_run(folder)
     stored = stored_config(folder)
-    for name, origin in resolved.origins.items():
-        given, kept = getattr(resolved.config, name), getattr(stored, name)
-        if origin not in (DEFAULT, MODEL_DEFAULT) and given != kept:
+    for name in sorted(resolved.given):
+        given, kept = resolved.config.values[name], stored.values.get(name)
+        if given != kept:
             raise ValueError(
-                f"{flag_of(name)} is {given!r}, and {folder} was started with {kept!r}: a run that "
-                "is resumed keeps its settings; leave it out, or train in another folder"
+                f"{all_options()[name].flag} is {given!r}, and {folder} was started with {kept!r}: "
+                "a run that is resumed keeps its settings; leave it out, or train in another folder"
             )
 
 
@@ -85,17 +134,18 @@ class _Display:
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def training(
-        self, training: Training, *, vectors: Path | None, asked_for_samples: bool
-    ) -> None:
+    def training(self, training: Training, *, vectors: Path | None, asked: bool) -> None:
         """Say what is about to be trained, and where it is not what was asked for."""
-        head = training.model.head
+        source, parts = training.source, training.config.parts
+        what = "words" if source.kind == "text" else "interactions"
+        names = ", ".join(f"{slot} {part.name}" for slot, part in parts.items())
         self.say(
-            f"{training.source.kind}: {len(training.source.vocabulary):,} classes, "
-            f"{len(training.split.training):,} examples; {type(head).__name__}"
+            f"{source.kind}: {len(source.vocabulary):,} classes, "
+            f"{len(training.split.sequences.values):,} {what} to train on"
         )
-        drawn = getattr(head, "num_samples", None)
-        if asked_for_samples and drawn is not None and drawn < training.config.num_samples:
+        self.say(names)
+        drawn = getattr(training.model.head, "num_samples", None)
+        if asked and drawn is not None and drawn < training.config.num_samples:
             self.say(f"num_samples is more than half of the classes: {drawn:,} are drawn")
         if training.warm is not None:
             found, classes = training.warm.found, training.warm.classes

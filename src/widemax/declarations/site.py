@@ -33,6 +33,8 @@ class Site(Protocol):
     """The ``FeatureTable`` of the classes, if there is one."""
     user_features: Any
     """The ``FeatureTable`` of the users, if there is one."""
+    goals: Tensor | None
+    """Where in ``corpus`` a goal was reached, bool [T]; None: nobody said."""
     days: float
     """The time from the first to the last interaction; 0 where the log has no times."""
 
@@ -58,6 +60,18 @@ class Site(Protocol):
 
     def part(self, kind: str, name: str, **options: Any) -> Any:
         """Return another method, built with these options in place of the settings."""
+
+    def mixed_samplers(self) -> Any:
+        """Return the samplers of a mixture, and their weights."""
+
+    def search(self) -> Any:
+        """Return the exact search for the best classes of hidden states."""
+
+    def item_codes(self) -> Tensor:
+        """Return the first categorical feature of each item, int64 [V]; without features, 0."""
+
+    def side_information(self) -> Any:
+        """Return a code of each item for each feature but numbers [V, F], and how many of each."""
 
     def head(self, dimension: int, *, items: nn.Embedding | None = None) -> Any:
         """Return the head for hidden states of a dimension, tied to ``items`` where it can be."""

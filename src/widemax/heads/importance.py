@@ -30,7 +30,7 @@ _MAX_BLOCKS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceDraw:
-    """What one forward of an ``ImportanceHead`` drew: does the proposal keep up with the model?"""
+    """What one forward of an ``ImportanceHead`` drew, and how well the proposal fits the model."""
 
     num_drawn: int
     """Candidates drawn for each row."""

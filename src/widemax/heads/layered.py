@@ -20,6 +20,8 @@ class LayeredHead(Head):
 
     Cost: that of the layer, and of ``head`` at the width of z.
 
+    Reference: the tanh layer before the outputs in Bengio et al. 2003.
+
     Use when: the head computes few outputs for each example, as a tree does along a path: a wider z
     then costs little, and its nodes separate classes that no plane in x separates. Avoid when: all
     outputs are computed (the cost grows with the width of z), or class vectors are to be searched

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from widemax.candidates import TopK, merge_topk
 from widemax.data import Sequences, WindowBatch, Windows
+from widemax.declarations import Site
 from widemax.heads import Head
+from widemax.validation import ABSENT
+
+_MAX_HISTORY = 50
+
+
+@runtime_checkable
+class ReadsContext(Protocol):
+    """A sampler whose proposal depends on the classes before the target."""
+
+    order: int
+
+    def set_context(self, context: Tensor | None) -> None:
+        """Say what came before each row of the next batch, [B, order − 1]."""
 
 
 class Model(nn.Module, ABC):
@@ -37,11 +53,33 @@ class Model(nn.Module, ABC):
         self.head = head
 
     @staticmethod
+    def min_parameter_count(site: Site) -> int:
+        """Return how many numbers the model of a run has at least, before it is built."""
+        return int(site.num_classes * site.options.dimension)
+
+    @staticmethod
     @abstractmethod
     def windows(
         sequences: Sequences, *, max_history: int, window: int, positions: Tensor | None = None
     ) -> Windows:
         """Return the examples of sequences, or those at the given positions."""
+
+    @classmethod
+    def windows_of(cls, sequences: Sequences, options: Any) -> Windows:
+        """Return the examples of sequences, as far as the settings of a run reach."""
+        return cls.windows(
+            sequences,
+            max_history=options.get("max_history", _MAX_HISTORY),
+            window=options.get("window", 1),
+        )
+
+    def examples(self, site: Site, sequences: Sequences) -> Any:
+        """Return what a run trains the model on with gradients: by default its windows."""
+        return self.windows_of(sequences, site.options)
+
+    def training_sequences(self, site: Site, sequences: Sequences) -> Sequences:
+        """Return the sequences that examples are cut from: by default as they are."""
+        return sequences
 
     def encode(self, context: Tensor) -> Tensor:
         """Return the hidden states of contexts [B, H] of users who are not known."""
@@ -83,5 +121,28 @@ class Model(nn.Module, ABC):
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""
-        losses: Tensor = self.head(self.hidden(batch), batch.targets, generator=generator)
+        return self.losses(self.hidden(batch), batch.targets, batch.context, generator)
+
+    def losses(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        context: Tensor,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Return the head's losses [B]; a proposal that reads contexts [B, H] gets them first."""
+        sampler = getattr(self.head, "sampler", None)
+        if isinstance(sampler, ReadsContext):
+            sampler.set_context(last_ids(context, sampler.order - 1))
+        losses: Tensor = self.head(hidden, targets, generator=generator)
         return losses
+
+
+def last_ids(context: Tensor, count: int) -> Tensor:
+    """Return the last ids of contexts [B, H], [B, count], padded with -1 before them.
+
+    >>> last_ids(torch.tensor([[4, 7]]), 3).tolist()
+    [[-1, 4, 7]]
+    """
+    missing = max(0, count - context.shape[1])
+    return pad(context, (missing, 0), value=ABSENT)[:, missing + context.shape[1] - count :]

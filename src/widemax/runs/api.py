@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemax.runs.config.config import Config
+from widemax.runs.config import Config
 from widemax.runs.run import Run
 from widemax.runs.training import prepare
-from widemax.runs.warm_start import Learnt
+from widemax.runs.warm_start import Learned
 
 
 def train(
@@ -16,24 +16,15 @@ def train(
     *,
     folder: str | Path,
     resume: bool = False,
-    vectors: Learnt | None = None,
+    vectors: Learned | None = None,
 ) -> Run:
-    """Train on a source into a folder, and return the run.
+    """Train on a source into a folder, and return the run; Ctrl-C saves and raises ``Interrupted``.
 
-    Formula: that of the configured model and head.
-
-    Shapes: ``source`` is text, Parquet, CSV, RecBole atomic files or pairs, by its content;
-    ``vectors`` are ``KeyedVectors``, a run, or the path of a word2vec file or a run, of the
-    dimension of this one: the classes whose keys they hold start from them
-    (``run.description["warm_start"]`` says how many). All classes of a run stay classes, whether or
-    not the source has them, and their counts are added.
-
-    Cost: that of training; Ctrl-C saves and raises ``Interrupted``.
-
-    Reference: none.
-
-    Use when: a file is to become vectors or recommendations. Avoid when: you have a loop of your
-    own (use a head in it).
+    ``source`` is text, Parquet, CSV, RecBole atomic files or pairs, by its content. ``vectors`` are
+    ``KeyedVectors``, a run, or the path of a word2vec file or a run, of the dimension of this one:
+    the classes whose keys they hold start from them (``run.description["warm_start"]`` says how
+    many). All classes of a run stay classes, whether or not the source has them, and their counts
+    are added.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -48,16 +39,6 @@ def train(
 
 def load(folder: str | Path) -> Run:
     """Return the trained run of a folder.
-
-    Formula: none.
-
-    Shapes: none.
-
-    Cost: one reading of its best checkpoint.
-
-    Reference: none.
-
-    Use when: a run is to be asked. Avoid when: it is to be trained on (``train`` with ``resume``).
 
     >>> load("nowhere")
     Traceback (most recent call last):

@@ -1,149 +1,234 @@
-"""From a configuration to a model and how it is trained."""
+"""From a configuration and a summary of the data to a model, and to how it is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import inspect
+from collections.abc import Callable
+from copy import copy
+from functools import cached_property, partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from widemax.data import ItemGraph, Sequences, Source, Windows, sessions_of
-from widemax.models import (
-    EGES,
-    NNLM,
-    Airbnb,
-    Baseline,
-    Item2Vec,
-    LSTMLanguageModel,
-    Model,
-    NGram,
-    SASRec,
-    WordModel,
-    YouTubeDNN,
-)
-from widemax.models.embeddings.kernel_steps import Word2VecSteps
-from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad
-from widemax.registry import MODELS
-from widemax.runs import retrieval_models, word_models
-from widemax.runs.config.config import Config
-from widemax.runs.splitting import Split
-from widemax.training.steps import Examples, FitSteps, GradientSteps, Steps
+from widemax.candidates import Candidates
+from widemax.data import FeatureTable, Sequences
+from widemax.data.summary import DataSummary
+from widemax.declarations import Declaration, find
+from widemax.declarations.table import load
+from widemax.encoders import FeatureEncoder
+from widemax.heads import FullHead
+from widemax.models import Model
+from widemax.runs.config import Config
+from widemax.sampling import Sampler
+from widemax.training.steps import Steps
+from widemax.vocabulary import Vocabulary
 
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
-    "adagrad": RowAdagrad,
-    "adam": RowAdam,
-    "rowwise-adagrad": RowwiseAdagrad,
-    "sgd": RowSGD,
-}
-
-BUILDERS: Mapping[str, Callable[[Config, Source], Model]] = MappingProxyType(
-    {
-        "airbnb": retrieval_models.build_airbnb,
-        "cbow": word_models.build_cbow,
-        "ease": retrieval_models.build_ease,
-        "eges": retrieval_models.build_eges,
-        "ials": retrieval_models.build_ials,
-        "item-knn": retrieval_models.build_item_knn,
-        "item2vec": retrieval_models.build_item2vec,
-        "lstm": word_models.build_lstm,
-        "mind": retrieval_models.build_mind,
-        "n-gram": word_models.build_ngram,
-        "next-item": word_models.build_next_item,
-        "nnlm": word_models.build_nnlm,
-        "popularity": retrieval_models.build_popularity,
-        "sasrec": retrieval_models.build_sasrec,
-        "sdm": retrieval_models.build_sdm,
-        "skip-gram": word_models.build_skip_gram,
-        "two-tower": retrieval_models.build_two_tower,
-        "youtube-dnn": retrieval_models.build_youtube_dnn,
-    }
-)
-"""How each model of the registry is made."""
+_FEATURE_DIMENSION = 16
+_FACTS = ("num_classes", "counts", "dimension", "scorer", "sampler", "objective", "seed")
+"""What a constructor gets if it has a parameter of that name."""
 
 
-def least_numbers(config: Config, kind: str, num_classes: int) -> int:
-    """Return how many numbers the model of a configuration has at least.
-
-    >>> least_numbers(Config(model="nnlm", max_history=3, dimension=2, hidden_size=5), "text", 10)
-    50
-    """
-    named = MODELS[config.model_for(kind)]
-    if issubclass(named, NGram | Baseline):
-        return 0
-    vectors, units = num_classes * config.dimension, config.hidden_size
-    if issubclass(named, NNLM):
-        return vectors + units * config.max_history * config.dimension
-    if issubclass(named, LSTMLanguageModel):
-        return vectors + 4 * units * (units + config.dimension)
-    return vectors
-
-
-def build_model(config: Config, source: Source) -> Model:
+def build_model(config: Config, data: DataSummary, corpus: Sequences | None = None) -> Model:
     """Return the untrained model of a configuration, seeded by it."""
     torch.manual_seed(config.seed)
-    return BUILDERS[config.model_for(source.kind)](config, source)
+    site = BuildSite(config, data, corpus)
+    model: Model = built(config.parts["model"], site)
+    return model
 
 
-def build_steps(config: Config, model: Model, source: Source, split: Split) -> Steps:
-    """Return how a configuration trains its model."""
-    if isinstance(model, NGram | Baseline):
-        return FitSteps(model, split.sequences)
-    sequences = _sessions(config, model, split.sequences)
-    if config.trainer == "kernel":
-        assert isinstance(model, WordModel)
-        return Word2VecSteps(
-            model, sequences, window=config.window, threads=config.threads, seed=config.seed
+def build_steps(
+    config: Config,
+    model: Model,
+    data: DataSummary,
+    corpus: Sequences,
+    goals: Tensor | None = None,
+) -> Steps:
+    """Return how a configuration trains its model on sequences."""
+    site = BuildSite(config, data, corpus, goals)
+    steps: Steps = load(config.parts["trainer"]).build(site, model)
+    return steps
+
+
+def min_parameter_count(config: Config, data: DataSummary) -> int:
+    """Return how many numbers the model of a configuration has at least.
+
+    >>> words = Vocabulary.from_counts([f"w{i}" for i in range(10)], [1] * 10)
+    >>> config = Config(model="nnlm", max_history=3, dimension=2, hidden_size=5)
+    >>> min_parameter_count(config, DataSummary(kind="text", vocabulary=words))
+    50
+    """
+    site = BuildSite(config, data)
+    return int(load(config.parts["model"]).min_parameter_count(site))
+
+
+def built(declaration: Declaration, site: BuildSite) -> Any:
+    """Return a method, by its own ``build`` or from what its constructor asks for by name."""
+    thing = load(declaration)
+    if hasattr(thing, "build"):
+        return thing.build(site)
+    parameters = inspect.signature(thing).parameters
+    arguments = {name: getattr(site, name) for name in _FACTS if name in parameters}
+    arguments |= {each.name: getattr(site.options, each.name) for each in declaration.options}
+    if declaration.kind == "objective":
+        return partial(thing, **arguments) if arguments else thing
+    if "num_samples" in parameters:
+        arguments["num_samples"] = site.num_samples
+    return thing(**{name: value for name, value in arguments.items() if name in parameters})
+
+
+class BuildSite:
+    """What the methods of a run are built from; see ``widemax.declarations.Site``."""
+
+    dimension: int
+    items: nn.Embedding | None = None
+
+    def __init__(
+        self,
+        config: Config,
+        data: DataSummary,
+        corpus: Sequences | None = None,
+        goals: Tensor | None = None,
+    ) -> None:
+        self.config, self.data = config, data
+        self.options: Any = config
+        self.kind, self.days = data.kind, data.days
+        self.vocabulary: Vocabulary = data.vocabulary
+        self.counts = data.vocabulary.counts
+        self.num_classes = len(data.vocabulary)
+        self.item_features, self.user_features = data.item_features, data.user_features
+        self.corpus, self.goals = corpus, goals
+        self.seed = config.seed
+
+    def head(self, dimension: int, *, items: nn.Embedding | None = None) -> Any:
+        """Return the head for hidden states of a dimension, tied to ``items`` where it can be."""
+        site = copy(self)
+        site.dimension, site.items = dimension, items
+        return built(self.config.parts["head"], site)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a step leaves most class vectors alone."""
+        return "sparse" in self.config.parts["head"].traits
+
+    @cached_property
+    def scorer(self) -> Any:
+        """The scorer of the head."""
+        return built(self.config.parts["scorer"], self)
+
+    @cached_property
+    def sampler(self) -> Any:
+        """The sampler of the head."""
+        chosen = [self.config.parts["sampler"], *(each for _, each in self.config.mixed)]
+        if self.corpus is None and any("corpus" in each.traits for each in chosen):
+            return UnknownProposal(self.num_classes, chosen[0].name)
+        return built(chosen[0], self)
+
+    @cached_property
+    def objective(self) -> Any:
+        """The objective of the head."""
+        return built(self.config.parts["objective"], self)
+
+    @property
+    def num_samples(self) -> int | None:
+        """How many classes are drawn; None takes what the sampler has."""
+        if not self.config.has("num_samples"):
+            return None
+        most = self.sampler.max_samples
+        return int(
+            self.options.num_samples if most is None else min(self.options.num_samples, most)
         )
-    batch_size = config.batch_size
-    if isinstance(model, LSTMLanguageModel | SASRec):
-        # One pass over a stretch tells each of its words or items.
-        batch_size = max(1, batch_size // config.max_history)
-    return GradientSteps(
-        model,
-        build_optimizer(config, model),
-        _examples(config, model, source, split, sequences),
-        batch_size=batch_size,
-        seed=config.seed,
-        clip_norm=config.clip_norm,
-    )
+
+    def mixed_samplers(self) -> tuple[list[Any], list[float]]:
+        """Return the samplers of a mixture, and their weights."""
+        by_example = any("per-example" in each.traits for _, each in self.config.mixed)
+        shared = {
+            "unique": False,
+            "per_example": by_example or bool(self.config.get("per_example", False)),
+        }
+        samplers = [
+            self.part("sampler", part.name, **shared | dict(part.options))
+            for part, _ in self.config.mixed
+        ]
+        return samplers, [part.weight for part, _ in self.config.mixed]
+
+    def part(self, kind: str, name: str, **options: Any) -> Any:
+        """Return another method, built with these options in place of the settings."""
+        site = copy(self)
+        site.options = _Overlay(self.config, options)
+        return built(find(kind, name), site)
+
+    def search(self) -> Callable[[Tensor, int], Any]:
+        """Return the exact search for the best classes of hidden states."""
+        return FullHead(self.scorer).topk
+
+    def item_encoder(self) -> FeatureEncoder | None:
+        """Return the encoder of the items' features; None if there are none."""
+        return _encoder(self.item_features)
+
+    def user_encoder(self) -> FeatureEncoder | None:
+        """Return the encoder of the users' features; None if there are none."""
+        return _encoder(self.user_features)
+
+    def item_codes(self) -> Tensor:
+        """Return the first categorical feature of each item; without features all are alike."""
+        codes, _ = self.side_information()
+        return torch.zeros(self.num_classes, dtype=torch.int64) if codes is None else codes[:, 0]
+
+    def side_information(self) -> tuple[Tensor | None, list[int]]:
+        """Return a code of each item for each of its features but numbers, and how many there are.
+
+        Of a feature of tokens the first one stands for all.
+        """
+        table = self.item_features
+        if table is None:
+            return None, []
+        categorical, tokens = (table.schema.of_kind(kind) for kind in ("categorical", "tokens"))
+        firsts = [lists.values[lists.offsets[:-1]] for lists in table.tokens]
+        columns = [*table.codes.unbind(1), *firsts]
+        if not columns:
+            return None, []
+        return torch.stack(columns, 1), [each.num_codes for each in (*categorical, *tokens)]
 
 
-def _sessions(config: Config, model: Model, sequences: Sequences) -> Sequences:
-    """Return what stood together: the sequences, for some models cut where nothing came long."""
-    if not config.session_gap or not isinstance(model, Item2Vec | EGES):
-        return sequences
-    return sessions_of(sequences, gap=config.session_gap)[0]
+class UnknownProposal(Sampler):
+    """Stands for a sampler that is made from the data, in a run that is loaded without them."""
 
+    def __init__(self, num_classes: int, name: str) -> None:
+        super().__init__(num_classes)
+        self.name = name
 
-def _examples(
-    config: Config, model: Model, source: Source, split: Split, sequences: Sequences
-) -> Examples:
-    """Return what a model is trained on by gradients."""
-    if isinstance(model, LSTMLanguageModel | SASRec):
-        return model.segments(sequences, length=config.max_history)
-    if isinstance(model, EGES):
-        seeded = torch.Generator().manual_seed(config.seed)
-        graph = ItemGraph.from_sequences(sequences, num_items=len(source.vocabulary))
-        sequences = graph.walks(config.walks, config.walk_length, generator=seeded)
-    if isinstance(model, Airbnb):
-        return model.windows(
-            sequences,
-            max_history=config.max_history,
-            window=config.window,
-            goals=split.goals,
+    def sample(
+        self,
+        num_samples: int | None,
+        targets: Tensor,
+        *,
+        hidden: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Candidates:
+        """Raise ValueError: what it would draw by is not part of a run."""
+        raise ValueError(
+            f"sampler = {self.name!r} is made from the data, which a run does not hold: it cannot "
+            "be trained further without them"
         )
-    if isinstance(model, YouTubeDNN) and source.kind == "lists":
-        # Lines of items have no order: all others of a user tell each.
-        return model.windows_without_order(sequences, max_history=config.max_history)
-    windows: Windows = model.windows(
-        sequences, max_history=config.max_history, window=config.window
-    )
-    return windows
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """Raise ValueError, as ``sample`` does."""
+        raise ValueError(f"sampler = {self.name!r} is made from the data, and they are not here")
 
 
-def build_optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimiser of a configuration on all parameters of the model."""
-    rule = _OPTIMIZERS[config.optimizer]
-    options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    return rule(model.parameters(), **options)  # type: ignore[arg-type]
+class _Overlay:
+    """The settings of a run, some of them replaced."""
+
+    def __init__(self, config: Config, options: dict[str, Any]) -> None:
+        self._config, self._options = config, options
+
+    def __getattr__(self, name: str) -> Any:
+        return self._options[name] if name in self._options else getattr(self._config, name)
+
+    def get(self, name: str, default: Any) -> Any:
+        return self._options.get(name, self._config.get(name, default))
+
+
+def _encoder(table: FeatureTable | None) -> FeatureEncoder | None:
+    return None if table is None else FeatureEncoder(table, _FEATURE_DIMENSION, sparse=True)

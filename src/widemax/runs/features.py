@@ -11,19 +11,17 @@ import torch
 
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
 from widemax.data.features import key_column_of, read_feature_frame
-from widemax.runs.config.config import Config
+from widemax.runs.config import Config
 from widemax.storage.files import atomic_write, read_text
 from widemax.storage.state_dicts import parse_json
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import as_keys
 
-BY_FEATURES = ("eges", "two-tower")
-"""The models for which an item that nobody chose yet is a class, if it has features."""
+ITEMS, USERS, TITLES = "item_features", "user_features", "titles"
+KEY = "key"
 
-READ_FEATURES = (*BY_FEATURES, "airbnb", "mind", "sdm", "youtube-dnn")
-"""The models that read features at all."""
-
-ITEMS, USERS = "item_features", "user_features"
+_SUFFIXES = {ITEMS: ".item", USERS: ".user", TITLES: ".item"}
+_MOST_SHOWN, _LONGEST_SHOWN = 32, 500
 
 
 def with_features(
@@ -31,18 +29,16 @@ def with_features(
 ) -> Source:
     """Return a log with the features that its configuration names, or that lie beside it.
 
-    Those of a run that goes on are read ``like`` those in the folder of the older one: a value that
-    is new has the code of the unknown, so that all others keep what was learnt of them.
+    Those of a run that continues another are read ``like`` those in the folder of the older one:
+    a new value has the code of the unknown, so that all others keep what was learned of them.
     """
-    if source.kind == "text" or config.model_for(source.kind) not in READ_FEATURES:
-        return source
-    items = _file(path, config.item_features, ".item")
-    users = _file(path, config.user_features, ".user")
-    if items is not None and config.model in BY_FEATURES:
-        source = replace(source, vocabulary=_with_new_items(source.vocabulary, items))
+    items, users = (_file(path, config, name) for name in (ITEMS, USERS))
     if items is not None:
+        frame = read_feature_frame(items)
+        if any("new-items" in part.traits for part in config.parts.values()):
+            source = replace(source, vocabulary=_with_new_items(source.vocabulary, items, frame[0]))
         keys = source.vocabulary.keys
-        table = read_features(items, keys, schema=_schema(like, ITEMS))
+        table = read_features(items, keys, schema=_schema(like, ITEMS), frame=frame)
         source = replace(source, item_features=table)
     if users is not None and source.sequences.names is not None:
         names = source.sequences.names
@@ -51,23 +47,46 @@ def with_features(
     return source
 
 
+def shown_columns(path: str | Path, config: Config, vocabulary: Vocabulary) -> pl.DataFrame | None:
+    """Return what people want to see of the items of a log: titles, categories, prices.
+
+    They come from the file that ``titles`` names, else from that of the features. There is a row
+    for each class, with nulls where the file has none; None if there is no file.
+    """
+    file = _file(path, config, TITLES) or _file(path, config, ITEMS) or _beside(path, TITLES)
+    if file is None:
+        return None
+    frame, _ = read_feature_frame(file)
+    column = key_column_of(file, frame, vocabulary.keys)
+    plain = [each for each in frame.columns if not frame[each].dtype.is_nested()]
+    texts = frame.select(plain[:_MOST_SHOWN] if column in plain[:_MOST_SHOWN] else [column])
+    texts = texts.with_columns(
+        pl.all().cast(pl.String, strict=False).str.slice(0, _LONGEST_SHOWN)
+    ).rename({column: KEY})
+    keys = pl.DataFrame({KEY: vocabulary.keys.cast(pl.String)})
+    return keys.join(texts.unique(KEY), on=KEY, how="left", maintain_order="left")
+
+
 def _schema(folder: Path | None, name: str) -> FeatureSchema | None:
     table = None if folder is None else stored_features(folder, name)
     return None if table is None else table.schema
 
 
-def _file(path: str | Path, given: str, suffix: str) -> Path | None:
-    if given:
-        # A run may be asked from another folder than it was trained from: then beside its log.
-        beside_log = Path(path).parent / Path(given).name
-        return Path(given) if Path(given).exists() or not beside_log.exists() else beside_log
-    beside = Path(path).with_suffix(suffix)
+def _file(path: str | Path, config: Config, name: str) -> Path | None:
+    """Return the file that a setting names, or that lies beside the log."""
+    if not config.has(name):
+        return None
+    given = str(config.values[name])
+    return Path(given) if given else _beside(path, name)
+
+
+def _beside(path: str | Path, name: str) -> Path | None:
+    beside = Path(path).with_suffix(_SUFFIXES[name])
     return beside if Path(path).suffix == ".inter" and beside.is_file() else None
 
 
-def _with_new_items(vocabulary: Vocabulary, path: Path) -> Vocabulary:
+def _with_new_items(vocabulary: Vocabulary, path: Path, frame: pl.DataFrame) -> Vocabulary:
     """Return the classes of a log, and after them the items that only the file of features has."""
-    frame, _ = read_feature_frame(path)
     column = key_column_of(path, frame, vocabulary.keys)
     keys = as_keys(frame[column].drop_nulls().unique(maintain_order=True))
     if keys.dtype != vocabulary.keys.dtype:

@@ -1,4 +1,4 @@
-"""Going on with a sequence: each further class is drawn from what a model says."""
+"""Continuing a sequence: each further class is drawn from what a model predicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from widemax.validation import ABSENT
 
 
 @torch.no_grad()
-def go_on(
+def generate_ids(
     model: Model,
     ids: list[int],
     *,
@@ -22,23 +22,15 @@ def go_on(
 ) -> None:
     """Draw classes at the end of ``ids`` until there are ``length``, or the last one is ``end``.
 
-    Formula: y ~ P(y | the last ``reach`` ids), without the class ``left_out`` if any other is
+    Each is drawn from P(y | the last ``reach`` ids), without the class ``left_out`` if any other is
     possible.
-
-    Shapes: none.
-
-    Cost: that of encoding a context and of the probabilities of all classes, for each.
-
-    Reference: none.
-
-    Use when: a model tells a class from those before it. Avoid when: it sees both sides.
 
     >>> from widemax.data import Sequences
     >>> from widemax.models import NGram
     >>> from widemax.ngrams import NGramModel
     >>> model, ids = NGram(3, NGramModel.maximum_likelihood, order=2), [1]
     >>> model.fit(Sequences.from_lists([[1, 2, 0], [1, 2, 0]]))
-    >>> go_on(model, ids, length=9, reach=1, end=0)
+    >>> generate_ids(model, ids, length=9, reach=1, end=0)
     >>> ids
     [1, 2, 0]
     """

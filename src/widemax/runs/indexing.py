@@ -26,8 +26,11 @@ class BuiltIndex:
     """An index that was built: what for, of which kind, and how much it finds."""
 
     purpose: str
+    """recommend or similar."""
     kind: str
+    """exact, ivf or hnsw."""
     report: IndexReport
+    """How much of the exact answer it finds, and how fast."""
 
 
 def build_indexes(

@@ -7,41 +7,40 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from widemax.data import Sequences, Source
-from widemax.data.reading import SourceKind
+from widemax.data.summary import DataSummary
 from widemax.models import Model
-from widemax.runs.building import build_model, least_numbers
-from widemax.runs.config.config import Config
-from widemax.runs.features import ITEMS, USERS, stored_features
+from widemax.runs.building import UnknownProposal, build_model, min_parameter_count
+from widemax.runs.config import Config
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.training.checkpoints import CheckpointStore
-from widemax.vocabulary import Vocabulary
 
 _ALWAYS_ALLOWED = 2**22
 """Numbers that are allocated unasked: so few do no harm."""
+
+_SAMPLER = "head.sampler."
 
 
 def trained_checkpoint(folder: Path, *, best: bool) -> Checkpoint:
     """Return the best checkpoint of a run, or the newest."""
     store = CheckpointStore(folder)
-    # On one line, so that a damaged checkpoint is told of once.
+    # In one expression, so that a damaged checkpoint is reported once.
     found = (store.best(skip_damaged=True) if best else None) or store.latest(skip_damaged=True)
     if found is None:
         raise ValueError(f"{folder} has no checkpoint yet: it has not been trained")
     return found
 
 
-def load_model(
-    folder: Path, checkpoint: Checkpoint, config: Config, kind: SourceKind, vocabulary: Vocabulary
-) -> Model:
+def load_model(folder: Path, checkpoint: Checkpoint, config: Config, data: DataSummary) -> Model:
     """Return the model of a checkpoint, ready to answer; one that does not fit is a ValueError."""
     tensors = checkpoint.model_tensors()
     # Before anything is allocated: a config.toml may ask for more than there is.
     stored = sum(map(Tensor.numel, tensors.values()))
-    needed = least_numbers(config, kind, len(vocabulary))
+    needed = min_parameter_count(config, data)
     if needed > max(stored, _ALWAYS_ALLOWED):
         raise _not_fitting(checkpoint, f"it has {stored:,} numbers of {needed:,} or more")
-    model = _untrained(folder, config, kind, vocabulary)
+    model = _untrained(folder, config, data)
+    if isinstance(getattr(model.head, "sampler", None), UnknownProposal):
+        tensors = {name: each for name, each in tensors.items() if not name.startswith(_SAMPLER)}
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -56,17 +55,10 @@ def _not_fitting(checkpoint: Checkpoint, reason: str) -> ValueError:
     )
 
 
-def _untrained(folder: Path, config: Config, kind: SourceKind, vocabulary: Vocabulary) -> Model:
-    source = Source(
-        kind=kind,
-        sequences=Sequences.from_lists([]),
-        vocabulary=vocabulary,
-        item_features=stored_features(folder, ITEMS),
-        user_features=stored_features(folder, USERS),
-    )
+def _untrained(folder: Path, config: Config, data: DataSummary) -> Model:
     before = torch.get_rng_state()
     try:
-        return build_model(config, source)
+        return build_model(config, data)
     except ValueError as error:
         raise ValueError(f"{folder / 'config.toml'}: {error}") from error
     finally:

@@ -1,4 +1,4 @@
-"""A trained run: loaded from its folder, and asked."""
+"""A trained run: loaded from its folder, and asked. The data it was trained on are not needed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
-from widemax.data import Sequences, Source, WindowBatch
-from widemax.data.reading import split_words
+from widemax.data import Holdout, Sequences, Source, WindowBatch
+from widemax.data.reading.tokens import split_words
+from widemax.declarations import find
+from widemax.declarations.table import load as load_declared
 from widemax.evaluation import (
     RankingReport,
     RecommendationReport,
@@ -26,9 +28,16 @@ from widemax.evaluation import (
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
-from widemax.runs.export.exporting import ExportFormat, export_format, export_run
-from widemax.runs.features import USERS, stored_features
-from widemax.runs.generating import go_on
+from widemax.runs.features import KEY, USERS, stored_features
+from widemax.runs.folder import (
+    check_run,
+    describe_source,
+    has_grown,
+    stored_config,
+    stored_summary,
+    stored_titles,
+)
+from widemax.runs.generating import generate_ids
 from widemax.runs.indexing import (
     NUM_QUERIES,
     RECOMMEND,
@@ -40,16 +49,10 @@ from widemax.runs.indexing import (
     similar_head,
     stored_index,
 )
+from widemax.runs.keeping import KeptTest, history_of, kept_test, num_users
 from widemax.runs.loading import load_model, trained_checkpoint
 from widemax.runs.reading import read_configured, read_with
-from widemax.runs.run_folder import (
-    check_run,
-    describe,
-    has_grown,
-    stored_config,
-    stored_vocabulary,
-)
-from widemax.runs.splitting import Split, split_source
+from widemax.runs.splitting import max_history, split_source
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
@@ -57,29 +60,28 @@ from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Key, as_keys
 
 _INDEX = "index"
+_TITLE_WORDS = ("title", "name", "label")
+"""What the column that people know an item by is called, or has in its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """A key, and how it scored."""
+    """A key, how it scored, and what people know it by."""
 
     key: Key
+    """The word, or the item of the log."""
     score: float
+    """The cosine for ``similar``; the model's own score for ``recommend``."""
+    title: str = ""
+    """Its title, where the run has titles."""
 
 
 class Run:
     """A trained run: its configuration, vocabulary and model, ready for questions.
 
-    Formula: ``similar`` ranks by the cosine of vectors; ``recommend`` by the head's own scores.
-
-    Shapes: answers are lists of ``Neighbour``, best first.
-
-    Cost: loading reads the checkpoint once; an answer is one exact search, O(V·D).
-
-    Reference: none.
-
-    Use when: a run is to be asked, evaluated or exported. Avoid when: it is still to be trained
-    (``widemax.train``).
+    Everything it needs is in its folder, which can be moved. ``similar`` ranks by the cosine of
+    vectors, ``recommend`` by the head's own scores; answers are lists of ``Neighbour``, best
+    first, found by an exact search unless an index was built.
 
     >>> import tempfile
     >>> import widemax as wm
@@ -94,11 +96,11 @@ class Run:
         self.folder = Path(folder)
         self.description = check_run(self.folder)
         self.config = stored_config(self.folder)
-        self.vocabulary = stored_vocabulary(self.folder)
+        self.data = stored_summary(self.folder)
+        self.vocabulary = self.data.vocabulary
         checkpoint = trained_checkpoint(self.folder, best=best)
         self.step = checkpoint.step
-        kind = self.description["kind"]
-        self.model = load_model(self.folder, checkpoint, self.config, kind, self.vocabulary)
+        self.model = load_model(self.folder, checkpoint, self.config, self.data)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -114,9 +116,8 @@ class Run:
         if not isinstance(self.model.head, ScorerHead):
             name = type(self.model.head).__name__
             raise ValueError(f"{name} has no class vectors to search: it is no table of them")
-        return KeyedVectors(
-            self.vocabulary.keys, class_vectors_of(self.model.head).detach().float()
-        )
+        vectors = class_vectors_of(self.model.head).detach().float()
+        return KeyedVectors(self.vocabulary.keys, vectors)
 
     def _vectors(self) -> Tensor:
         own = self.model.key_vectors()
@@ -150,23 +151,25 @@ class Run:
     @torch.no_grad()
     def recommend(
         self,
-        history: Sequence[Key],
+        history: Sequence[Key] | None = None,
         *,
+        user: Key | None = None,
         k: int = 10,
         include_seen: bool = False,
-        user: Key | None = None,
         exact: bool = False,
     ) -> list[Neighbour]:
         """Return the ``k`` classes that best follow a history, oldest first; seen ones left out.
 
-        The features of a ``user`` count where the run has them; nobody else's history is looked
-        at, so that a history of today may be given. Where an index was built it is searched,
-        unless ``exact``.
+        Without a ``history`` it is that of a ``user`` of the log. Given both, the user's features
+        count, and the history is the one given. Where an index was built it is searched, unless
+        ``exact``.
         """
-        ids = self._ids(history)
+        if history is None and user is None:
+            raise ValueError("give a history or a user")
+        ids = self._history_of(user) if history is None else self._ids(history)
         # Before the history comes nothing, which some models have a vector of their own for.
-        reach = self._reach() if self.model.causal else self.config.max_history
-        padding = torch.full((reach if self.model.causal else 1,), -1)
+        reach = self._reach() if self.model.causal else max_history(self.config)
+        padding = torch.full((reach if self.model.causal else 1,), ABSENT)
         context = torch.cat([padding, ids])[-reach:][None]
         exclude = None if include_seen or not len(ids) else ids[None]
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
@@ -181,11 +184,44 @@ class Run:
             return self._neighbours(search(index, self.model, asked, k, exclude))
         return self._neighbours(self.model.topk(asked, k, exclude=exclude))
 
+    def history(self, user: Key) -> list[Neighbour]:
+        """Return all that a user of the log had, oldest first; scores are 0."""
+        ids = self._history_of(user)
+        return self._neighbours(TopK(ids=ids[None], scores=torch.zeros(1, len(ids))))
+
+    def _history_of(self, user: Key | None) -> Tensor:
+        found = history_of(self.folder, user) if user is not None else None
+        if found is None:
+            if not num_users(self.folder):
+                raise ValueError(f"{self.folder} has no users: give a history instead")
+            raise ValueError(
+                f"user {user!r} is not among the {num_users(self.folder):,} users of {self.folder}"
+            )
+        return torch.tensor(found, dtype=torch.int64)
+
     def _neighbours(self, found: TopK) -> list[Neighbour]:
         kept = found.ids[0] >= 0
-        keys = self.vocabulary.decode(found.ids[0][kept])
-        scores = found.scores[0][kept].tolist()
-        return [Neighbour(key=key, score=score) for key, score in zip(keys, scores, strict=True)]
+        ids, scores = found.ids[0][kept], found.scores[0][kept].tolist()
+        keys = self.vocabulary.decode(ids)
+        titles = [""] * len(keys) if self._titles is None else self._titles.gather(ids.numpy())
+        return [
+            Neighbour(key=key, score=score, title=title or "")
+            for key, score, title in zip(keys, scores, titles, strict=True)
+        ]
+
+    @cached_property
+    def shown(self) -> pl.DataFrame | None:
+        """What the run shows of its items, a row for each class: titles, categories, prices."""
+        return stored_titles(self.folder)
+
+    @cached_property
+    def _titles(self) -> pl.Series | None:
+        """The column that people know an item by."""
+        if self.shown is None:
+            return None
+        named = [name for name in self.shown.columns if name != KEY]
+        known = [name for word in _TITLE_WORDS for name in named if word in name.lower()]
+        return self.shown[known[0]] if known else None
 
     def build_index(self, kind: Kind = "auto", *, recall: float = 0.95) -> list[BuiltIndex]:
         """Build what ``recommend`` and ``similar`` search in, and say how much of it they find.
@@ -194,18 +230,16 @@ class Run:
         similar only.
         """
         return build_indexes(
-            self.folder / _INDEX, self.model, self._vectors(), self._histories(), kind, recall
+            self.folder / _INDEX, self.model, self._vectors(), self._queries(), kind, recall
         )
 
-    def _histories(self) -> WindowBatch | None:
+    def _queries(self) -> WindowBatch | None:
         """Return what users had who were held out; None if the model has no use for it."""
-        if self.description["kind"] == "text" or not searches_by_product(self.model):
-            return None
-        held = self._split(None).holdout
-        if held is None:
+        held = self._kept.holdout
+        if held is None or not searches_by_product(self.model):
             return None
         rows = torch.arange(min(NUM_QUERIES, len(held)))
-        return held.batch(rows, max_history=self.config.max_history)
+        return held.batch(rows, max_history=max_history(self.config))
 
     @cached_property
     def _recommend_index(self) -> Index | None:
@@ -220,7 +254,7 @@ class Run:
         return stored_index(folder, similar_head(self._vectors())) if folder.is_dir() else None
 
     def _row_of(self, user: Key | None) -> int:
-        """Return the row of a user among those with features; -1 if he has none."""
+        """Return the row of a user among those with features; -1 if they have none."""
         table = stored_features(self.folder, USERS) if user is not None else None
         if table is None:
             return ABSENT
@@ -246,34 +280,34 @@ class Run:
 
     def _best(self, scores: Tensor, k: int) -> list[Neighbour]:
         best = scores.topk(min(k, len(scores)))
-        kept = best.values > -math.inf
-        keys = self.vocabulary.decode(best.indices[kept])
-        values = best.values[kept].tolist()
-        return [Neighbour(key=key, score=value) for key, value in zip(keys, values, strict=True)]
+        ids = best.indices.masked_fill(best.values == -math.inf, ABSENT)
+        return self._neighbours(TopK(ids=ids[None], scores=best.values[None]))
 
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
         """Return each word of a sentence with its log probability given the others."""
         words = self._words(sentence)
         ids = self.vocabulary.encode(words)
-        sequences = Sequences.from_lists([ids.tolist()])
-        windows = type(self.model).windows(
-            sequences, max_history=self.config.max_history, window=self.config.window
-        )
+        windows = type(self.model).windows_of(Sequences.from_lists([ids.tolist()]), self.config)
         if not len(windows):
-            raise ValueError("a sentence must have two words: each is told from those around it")
+            raise ValueError(
+                "a sentence must have two words: each is predicted from those around it"
+            )
         batch = windows.batch(torch.arange(len(windows)))
-        log_prob = self.model.head.log_prob(
-            self.model.encode(batch.context), batch.targets[:, None]
-        )
+        hidden = self.model.encode(batch.context)
+        log_prob = self.model.head.log_prob(hidden, batch.targets[:, None])
         positions = windows.positions
         places = range(len(words)) if positions is None else positions.tolist()
         return [(words[place], float(value)) for place, value in zip(places, log_prob, strict=True)]
 
     def _words(self, sentence: str) -> list[str]:
         """Return the words of a sentence as the run read them, its end included."""
-        found = split_words(sentence, self.config.tokens or None)
-        return [*found, self.config.end] if self.config.end and found else found
+        found, end = split_words(sentence, self._tokens), str(self.config.get("end", ""))
+        return [*found, end] if end and found else found
+
+    @property
+    def _tokens(self) -> str | None:
+        return str(self.config.get("tokens", "")) or None
 
     @torch.no_grad()
     def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
@@ -292,17 +326,17 @@ class Run:
         """
         if not self.model.causal:
             name = type(self.model).__name__
-            raise ValueError(f"{name} tells a word from both sides: it cannot go on with a text")
+            raise ValueError(f"{name} predicts a word from both sides: it cannot continue a text")
         num_words = check_whole("num_words", num_words, 1, 1_000_000)
         generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
-        ids = self._ids(split_words(start, self.config.tokens or None), strict=True).tolist()
-        unknown, end = self.vocabulary.unknown, self.config.end or None
-        go_on(
+        ids = self._ids(split_words(start, self._tokens), strict=True).tolist()
+        unknown, end = self.vocabulary.unknown, str(self.config.get("end", ""))
+        generate_ids(
             self.model,
             ids,
             length=num_words,
             reach=self._reach(),
-            end=None if end is None else self.vocabulary.id_of(end),
+            end=self.vocabulary.id_of(end) if end else None,
             left_out=None if unknown is None else self.vocabulary.id_of(unknown),
             generator=generator,
         )
@@ -310,20 +344,36 @@ class Run:
 
     def _reach(self) -> int:
         """Return how many words before another one the model reads."""
-        history, window = self.config.max_history, self.config.window
-        nothing = Sequences.from_lists([[]])
-        return type(self.model).windows(nothing, max_history=history, window=window).before
+        return type(self.model).windows_of(Sequences.from_lists([[]]), self.config).before
 
     def read_source(self, path: str | Path | None = None) -> Source:
-        """Return the data of the run, read again from where it was, or from ``path``."""
+        """Return the data of the run, read again from where they were, or from ``path``."""
         path = path or self.description["source"]
         if has_grown(self.description):
             return read_with(path, self.config, self.vocabulary, self.folder)
         return read_configured(path, self.config)
 
+    @cached_property
+    def _kept(self) -> KeptTest:
+        return kept_test(self.folder)
+
+    def _test(self, path: str | Path | None) -> KeptTest:
+        """Return what was held out: what the run keeps of it, or of its data in another place."""
+        if path is None:
+            return self._kept
+        source = self.read_source(path)
+        if describe_source("", source)["sha256"] != self.description["sha256"]:
+            raise ValueError(f"{path} is not what the run was trained on: the content differs")
+        split = split_source(self.config, source)
+        counts = torch.bincount(split.sequences.values, minlength=len(self.vocabulary))
+        return KeptTest(counts=counts, holdout=split.holdout, windows=split.test)
+
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
         """Return exact metrics on examples that had no say in the training or its checkpoint."""
-        held = self._split(path).test
+        test = self._test(path)
+        held: Any = test.windows
+        if test.holdout is not None:
+            held = _NextItems(test.holdout, max_history(self.config))
         if held is None:
             raise ValueError(f"nothing was held out to evaluate on: {self._why_no_test()}")
         return evaluate_ranking(self.model.log_prob, held)
@@ -333,42 +383,48 @@ class Run:
     ) -> RecommendationReport:
         """Return how good the recommendations for users are who had no say in the training.
 
-        Each is asked for his last item from what he had before, which is not recommended again;
-        over the whole catalogue, and by how popular the item was.
+        Each is asked for what they chose next from what they had before, which is not recommended
+        again; over the whole catalogue, and by how popular the item was.
         """
-        split = self._split(path)
-        if split.holdout is None:
+        test = self._test(path)
+        if test.holdout is None:
             raise ValueError(f"no user was held out to be recommended to: {self._why_no_test()}")
-        counts = torch.bincount(split.sequences.values, minlength=len(self.vocabulary))
         return evaluate_recommendations(
             self.model.topk,
-            split.holdout,
+            test.holdout,
             ks=tuple(k for k in ks if k <= len(self.vocabulary)) or (1,),
-            max_history=self.config.max_history,
-            counts=counts,
+            max_history=max_history(self.config),
+            counts=test.counts,
         )
 
     def _why_no_test(self) -> str:
-        if self.description["kind"] == "text":
+        if self.data.source == "text":
             return "the text is too short, or test_size = 0"
         return "the log has too few users with two items, or test_size = 0"
 
-    def _split(self, path: str | Path | None) -> Split:
-        source = self.read_source(path)
-        if not self._is_own(source):
-            raise ValueError("the source has another vocabulary than the run: it has changed")
-        return split_source(self.config, source)
+    def export(self, path: str | Path, *, to: str = "word2vec") -> None:
+        """Write the vectors, or what else a format holds of a run, to a file or a folder."""
+        declaration = find("export", to)
+        write = load_declared(declaration)
+        write(path, self if "run" in declaration.traits else self.vectors())
 
-    def _is_own(self, source: Source) -> bool:
-        """Return whether the run can have been trained on a source."""
-        if has_grown(self.description):
-            # It was read with the vocabulary of the run: only the content can tell.
-            return bool(describe("", source)["sha256"] == self.description["sha256"])
-        return source.vocabulary.keys.equals(self.vocabulary.keys)
 
-    def export(self, path: str | Path, *, to: ExportFormat = "word2vec") -> None:
-        """Write the vectors, or for ``onnx`` the encoder, to a file.
+class _NextItems:
+    """The next item of each user of a holdout, as examples to rank."""
 
-        For ``numpy``, ``projector`` and ``faiss`` the path is that of a folder.
-        """
-        export_run(self, path, export_format(to))
+    def __init__(self, holdout: Holdout, reach: int) -> None:
+        self.holdout, self.reach = holdout, reach
+
+    def __len__(self) -> int:
+        return len(self.holdout)
+
+    def batch(self, rows: Tensor) -> WindowBatch:
+        """Return the examples ``rows`` [B]."""
+        targets = self.holdout.targets
+        asked = self.holdout.batch(rows, max_history=self.reach)
+        return WindowBatch(
+            context=asked.context,
+            targets=targets.values[targets.offsets[rows]],
+            users=asked.users,
+            ages=asked.ages,
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -12,12 +11,14 @@ import torch
 from torch import Tensor
 
 from widemax.data import Holdout, Sequences, Source, Windows, split_by_time
-from widemax.registry import MODELS
-from widemax.runs.config.config import Config
+from widemax.declarations.table import load
+from widemax.models import Model
+from widemax.runs.config import Config
 
 _HELD_OUT_SEED = 20_111
 _MOST_OF_A_TEXT = 0.1
 _MOST_OF_ALL_USERS = 0.2
+_USUAL_HISTORY = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,6 @@ class Split:
 
     sequences: Sequences
     """What is trained on."""
-    training: Windows
-    """Its examples."""
     validation: Windows | None = None
     """What says which checkpoint is best, and when to stop."""
     test: Windows | None = None
@@ -45,37 +44,41 @@ def split_source(config: Config, source: Source) -> Split:
     all of some users, at most of a fifth of them; of a text, whole sentences, at most a tenth of
     it. Where there are too few users or sentences, validation has half.
     """
-    cut = partial(
-        MODELS[config.model_for(source.kind)].windows,
-        max_history=config.max_history,
-        window=config.window,
-    )
     if source.kind == "text":
-        return _split_text(config, source.sequences, cut)
-    return _split_log(config, source, cut)
+        model: type[Model] = load(config.parts["model"])
+        return _split_text(config, source.sequences, lambda part: model.windows_of(part, config))
+    return _split_log(config, source)
+
+
+def max_history(config: Config) -> int:
+    """Return how many earlier items a model of a log is asked with.
+
+    >>> max_history(Config(model="mind", max_history=7)), max_history(Config(model="cbow"))
+    (7, 50)
+    """
+    return int(config.get("max_history", _USUAL_HISTORY))
 
 
 class _LogParts(NamedTuple):
-    """A log cut in three; ``train`` has a row for each user, the beginning of his or nothing."""
+    """A log cut in three; ``train`` has a row for each user, the beginning of theirs or nothing."""
 
     train: Sequences
     validation: Holdout
     test: Holdout
 
 
-def _split_log(config: Config, source: Source, cut: Callable[[Sequences], Windows]) -> Split:
+def _split_log(config: Config, source: Source) -> Split:
     sequences = source.sequences
     train, *asked = _WAYS[config.split](config, sequences)
     # All models are asked for the next item from what came before it, whatever they train on.
     validation, test = (
-        Windows(sequences, before=config.max_history, positions=_following(sequences, part))
+        Windows(sequences, before=max_history(config), positions=_following(sequences, part))
         if len(part)
         else None
         for part in asked
     )
     return Split(
         sequences=train,
-        training=cut(train),
         validation=validation,
         test=test,
         holdout=asked[1] if test else None,
@@ -176,7 +179,6 @@ def _split_text(config: Config, sequences: Sequences, cut: Callable[[Sequences],
     train, validation = _split_words(rest, for_validation)
     return Split(
         sequences=train,
-        training=cut(train),
         validation=_some(cut(validation), config.validation_size),
         test=_some(cut(test), config.test_size),
     )

@@ -11,25 +11,29 @@ from pathlib import Path
 import torch
 
 from widemax.data import Source, Windows
+from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_ranking
 from widemax.models import Model
 from widemax.runs.building import build_model, build_steps
-from widemax.runs.config.config import Config
-from widemax.runs.reading import read_configured, read_growing, read_with
-from widemax.runs.run import Run
-from widemax.runs.run_folder import (
+from widemax.runs.config import Config
+from widemax.runs.features import shown_columns
+from widemax.runs.folder import (
     check_cold,
     check_run,
     check_same_source,
     create_folder,
-    describe,
+    describe_source,
+    finish_folder,
     has_grown,
     holds_run,
     stored_config,
     stored_vocabulary,
 )
+from widemax.runs.keeping import keep_data
+from widemax.runs.reading import configured_for, read_configured, read_growing, read_with
+from widemax.runs.run import Run
 from widemax.runs.splitting import Split, split_source
-from widemax.runs.warm_start import Learnt, WarmStart, as_learnt, warm_start
+from widemax.runs.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
@@ -41,16 +45,16 @@ from widemax.vectors import KeyedVectors
 
 def plan_of(config: Config, steps: Steps) -> Plan:
     """Return what of a configuration concerns the loop."""
-    total = config.steps or config.epochs * steps.per_epoch
-    if isinstance(steps, FitSteps):
-        total = 1
+    total = 1
+    if not isinstance(steps, FitSteps):
+        total = config.steps or config.epochs * steps.per_epoch
     return Plan(
         total_steps=total,
         learning_rate=learning_rate_at(
-            config.schedule,  # type: ignore[arg-type]
-            config.learning_rate,
+            config.get("schedule", "constant"),  # type: ignore[arg-type]
+            float(config.get("learning_rate", 1.0)),
             total_steps=total,
-            warmup_steps=config.warmup_steps,
+            warmup_steps=int(config.get("warmup_steps", 0)),
         ),
         time_budget=config.time_budget or math.inf,
         validate_every=config.validate_every,
@@ -89,7 +93,7 @@ def prepare(
     folder: str | Path,
     *,
     resume: bool = False,
-    vectors: Learnt | None = None,
+    vectors: Learned | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
 ) -> Training:
@@ -103,21 +107,23 @@ def prepare(
             raise ValueError("vectors start a new run: a run that is resumed has its own")
         check_run(folder)
         config = stored_config(folder)
+    else:
+        config = configured_for(source_path, config)
     _check_free(folder, resume)
     check_tracking(config.tracking)
     if config.threads:
         torch.set_num_threads(config.threads)
-    learnt = None if vectors is None else as_learnt(vectors)
-    source = _read(source_path, config, folder if resume else None, learnt)
-    model = build_model(config, source)
-    description = describe(source_path, source, grown=isinstance(learnt, Run))
+    learned = None if vectors is None else as_learned(vectors)
+    source = _read(source_path, config, folder if resume else None, learned)
+    data, split = DataSummary.of(source), split_source(config, source)
+    model = build_model(config, data, split.sequences)
+    description = describe_source(source_path, source, grown=isinstance(learned, Run))
     warm = None
-    if learnt is not None:
-        warm = warm_start(model, source.vocabulary, learnt)
+    if learned is not None:
+        warm = warm_start(model, source.vocabulary, learned)
         description["warm_start"] = {"found": warm.found}
-    split = split_source(config, source)
     store = CheckpointStore(folder, keep_last=config.keep_last)
-    steps = build_steps(config, model, source, split)
+    steps = build_steps(config, model, data, split.sequences, split.goals)
     loop = Loop(
         steps,
         plan_of(config, steps),
@@ -134,7 +140,10 @@ def prepare(
         _check_free(folder, resume)
         remove_torn_files(folder)
         if not resume:
-            create_folder(folder, config, source, description)
+            shown = shown_columns(source_path, config, source.vocabulary)
+            create_folder(folder, config, source, shown)
+            keep_data(folder, source, split)
+            finish_folder(folder, description)
         elif not _resume(loop, folder):
             check_cold(folder)
         loop.trackers = trackers = _trackers(folder, config, loop.progress.step)
@@ -152,11 +161,11 @@ def prepare(
 
 
 def _read(
-    path: str | Path, config: Config, resumed: Path | None, learnt: KeyedVectors | Run | None
+    path: str | Path, config: Config, resumed: Path | None, learned: KeyedVectors | Run | None
 ) -> Source:
     """Read a source with the classes that it has in this run."""
-    if isinstance(learnt, Run):
-        return read_growing(path, config, learnt.vocabulary, learnt.folder)
+    if isinstance(learned, Run):
+        return read_growing(path, config, learned.vocabulary, learned.folder)
     if resumed is not None and has_grown(check_run(resumed)):
         return read_with(path, config, stored_vocabulary(resumed), resumed)
     return read_configured(path, config)

@@ -1,4 +1,4 @@
-"""Starting a run from what was learnt before: vectors of a file, or another run."""
+"""Starting a run from what was learned before: vectors of a file, or another run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from widemax.encoders import BagEncoder
 from widemax.heads import ScorerHead
 from widemax.models import Model
+from widemax.runs.folder import holds_run
 from widemax.runs.run import Run
-from widemax.runs.run_folder import holds_run
 from widemax.scoring import TableScorer
 from widemax.storage.files import open_to_read
 from widemax.vectors import KeyedVectors, read_word2vec_binary, read_word2vec_text
@@ -31,7 +31,7 @@ _CLASS_TABLES = (
 )
 """What in the state of a model has one row a class."""
 
-Learnt = KeyedVectors | Run | str | Path
+Learned = KeyedVectors | Run | str | Path
 """What a run may start from: vectors, a run, or the path of either."""
 
 
@@ -40,21 +40,23 @@ class WarmStart:
     """How many of the classes start from a vector that was given."""
 
     found: int
+    """Classes with a vector."""
     classes: int
+    """All classes."""
 
 
-def as_learnt(learnt: Learnt) -> KeyedVectors | Run:
+def as_learned(learned: Learned) -> KeyedVectors | Run:
     """Return vectors or a run, read from a word2vec file or a folder if it is a path."""
-    if isinstance(learnt, KeyedVectors | Run):
-        return learnt
-    if holds_run(Path(learnt)):
-        return Run(learnt)
-    if Path(learnt).is_dir():
+    if isinstance(learned, KeyedVectors | Run):
+        return learned
+    if holds_run(Path(learned)):
+        return Run(learned)
+    if Path(learned).is_dir():
         raise ValueError(
-            f"vectors must be a word2vec file or the folder of a run, and {learnt} is a folder "
+            f"vectors must be a word2vec file or the folder of a run, and {learned} is a folder "
             "without a run.json"
         )
-    return read_word2vec_text(learnt) if _is_text(learnt) else read_word2vec_binary(learnt)
+    return read_word2vec_text(learned) if _is_text(learned) else read_word2vec_binary(learned)
 
 
 def _is_text(path: str | Path) -> bool:
@@ -73,22 +75,12 @@ def _is_text(path: str | Path) -> bool:
 
 
 @torch.no_grad()
-def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run) -> WarmStart:
-    """Copy what was learnt about known keys: vectors into each table, or a run's tables one by one.
+def warm_start(model: Model, vocabulary: Vocabulary, learned: KeyedVectors | Run) -> WarmStart:
+    """Copy what was learned about known keys: vectors into each table, or a run's own tables.
 
-    Formula: u(y) = v(y) = the given vector of the key of y; of a run, u(y) = its u(y) and
-    v(y) = its v(y), with the bias of y, and of a run of the same model all else that its encoder
-    and scorer have learnt. What was not given stays as it is: classes of other keys, and the inner
-    nodes of a tree.
-
-    Shapes: ``learnt`` has vectors [W, D] of any W keys, D that of the model.
-
-    Cost: O(V + W) to match the keys, O(found · D) to copy.
-
-    Reference: none.
-
-    Use when: there are vectors of the same things, from an earlier run or another tool. Avoid when:
-    the run itself goes on (``resume``).
+    Of a run of the same model everything that its encoder and scorer have learned is copied. What
+    was not given stays as it is: classes of other keys, and the inner nodes of a tree. ``learned``
+    must have the dimension of the model.
 
     >>> import widemax as wm
     >>> head = wm.FullHead(wm.TableScorer(2, 2))
@@ -98,10 +90,10 @@ def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run)
     >>> model.encoder.weight[vocabulary.encode(["rum"])].tolist()
     [[0.0, 1.0]]
     """
-    if isinstance(learnt, Run) and type(learnt.model) is type(model):
-        return _go_on(model, vocabulary, learnt)
+    if isinstance(learned, Run) and type(learned.model) is type(model):
+        return _continue(model, vocabulary, learned)
     tables = _tables(model)
-    keys, given = _given(learnt, tables)
+    keys, given = _given(learned, tables)
     dimension, wanted = given["input"].shape[1], tables["input"].shape[1]
     if dimension != wanted:
         raise ValueError(
@@ -114,14 +106,14 @@ def warm_start(model: Model, vocabulary: Vocabulary, learnt: KeyedVectors | Run)
     return WarmStart(found=len(found), classes=len(vocabulary))
 
 
-def _go_on(model: Model, vocabulary: Vocabulary, learnt: Run) -> WarmStart:
-    """Copy what another run of the same model has learnt, class tables by their keys."""
-    found, taken = _matched(vocabulary, learnt.vocabulary.keys.cast(pl.String))
-    own, theirs = model.state_dict(keep_vars=True), learnt.model.state_dict()
+def _continue(model: Model, vocabulary: Vocabulary, learned: Run) -> WarmStart:
+    """Copy what another run of the same model has learned, class tables by their keys."""
+    found, taken = _matched(vocabulary, learned.vocabulary.keys.cast(pl.String))
+    own, theirs = model.state_dict(keep_vars=True), learned.model.state_dict()
     copied = False
     for name, value in own.items():
         other = theirs.get(name)
-        if other is None or not _is_learnt(name, value):
+        if other is None or not _is_learned(name, value):
             continue
         if name in _CLASS_TABLES:
             _check_width(name, value, other)
@@ -134,7 +126,7 @@ def _go_on(model: Model, vocabulary: Vocabulary, learnt: Run) -> WarmStart:
     return WarmStart(found=len(found), classes=len(vocabulary))
 
 
-def _is_learnt(name: str, value: Tensor) -> bool:
+def _is_learned(name: str, value: Tensor) -> bool:
     """Return whether a tensor is what an encoder or a scorer learns, not what it is told."""
     return name.startswith("encoder.") or (
         name.startswith("head.scorer.") and isinstance(value, nn.Parameter)
@@ -163,13 +155,13 @@ def _matched(vocabulary: Vocabulary, keys: pl.Series) -> tuple[Tensor, Tensor]:
 
 
 def _given(
-    learnt: KeyedVectors | Run, tables: dict[str, Tensor]
+    learned: KeyedVectors | Run, tables: dict[str, Tensor]
 ) -> tuple[pl.Series, dict[str, Tensor]]:
     """Return the keys, and what there is for each table."""
-    if isinstance(learnt, Run):
-        return learnt.vocabulary.keys.cast(pl.String), _tables(learnt.model)
+    if isinstance(learned, Run):
+        return learned.vocabulary.keys.cast(pl.String), _tables(learned.model)
     matrices = [name for name, table in tables.items() if table.dim() == 2]
-    return learnt.keys, dict.fromkeys(matrices, learnt.vectors)
+    return learned.keys, dict.fromkeys(matrices, learned.vectors)
 
 
 def _tables(model: Model) -> dict[str, Tensor]:

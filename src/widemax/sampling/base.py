@@ -107,6 +107,11 @@ class Sampler(KeepsPrecision, ABC):
         """Return how many candidates there are for these targets; None: any number."""
         return None
 
+    @property
+    def max_samples(self) -> int | None:
+        """The most candidates that it is wise to ask for; None: any number."""
+        return None
+
     def update(self, targets: Tensor) -> None:
         """Learn from the targets of a batch; ``sample`` calls it last, in training mode only."""
         return
@@ -165,6 +170,11 @@ class DrawnSampler(Sampler):
     def num_drawable(self) -> int:
         """How many classes have a probability above 0."""
         return self.num_classes
+
+    @property
+    def max_samples(self) -> int | None:
+        """Half of the classes where draws are distinct: nearly all would take for ever."""
+        return max(1, self.num_drawable // 2) if self.unique else None
 
     def sample(
         self,

@@ -28,12 +28,6 @@ TEMPERATURE = Option(
 )
 NUM_LAYERS = Option("num_layers", 0, "Hidden layers of a tower.", most=16)
 HIDDEN_SIZE = Option("hidden_size", 200, "Units of each hidden layer.", least=1, most=65_536)
-ITEM_FEATURES = Option(
-    "item_features",
-    "",
-    "File with features of items; empty takes the .item beside an .inter.",
-    group="Data",
-)
 
 
 class Scorer(nn.Module, ABC):

@@ -75,7 +75,7 @@ class TableScorer(Scorer):
         self._set_up(weight, bias, similarity, temperature, sparse)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, site: Site) -> TableScorer:
         """Return the scorer of a run, on the encoder's own item vectors where it has some."""
         options = {
             name: getattr(site.options, name) for name in ("bias", "similarity", "temperature")

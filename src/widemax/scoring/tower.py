@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from widemax.data.features.table import FeatureTable
 from widemax.declarations import Site, declare
+from widemax.declarations.shared import ITEM_FEATURES
 from widemax.scoring.base import (
     HIDDEN_SIZE,
-    ITEM_FEATURES,
     NUM_LAYERS,
     SIMILARITY,
     TEMPERATURE,

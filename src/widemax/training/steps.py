@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from widemax.data import Sequences
-from widemax.optim import clip_grad_norm_
+from widemax.declarations import Need, Option, Site, declare
+from widemax.optim import OPTIMIZERS, clip_grad_norm_
 from widemax.training.guard import check_finite
+
+_LENGTH = "Length of the run"
 
 
 class Steps(Protocol):
-    """Training cut into steps, each told apart by its number alone."""
+    """Training cut into steps, each determined by its number."""
 
     model: nn.Module
     per_epoch: int
@@ -42,6 +45,46 @@ class Examples(Protocol):
         """Return the examples of some rows."""
 
 
+LEARNING_RATE = Option(
+    "learning_rate", 0.001, "The step size after warming up.", least=1e-12, most=1000.0
+)
+SCHEDULE = Option(
+    "schedule",
+    "constant",
+    "How the learning rate falls towards the end.",
+    choices=("constant", "linear", "cosine"),
+)
+WARMUP_STEPS = Option(
+    "warmup_steps", 0, "Steps in which the learning rate rises from 0.", most=10**12
+)
+EPOCHS = Option(
+    "epochs", 10, "Passes over the data.", least=1, most=1_000_000, unless="steps", group=_LENGTH
+)
+STEPS = Option(
+    "steps", 0, "Steps to train instead of epochs; 0 counts epochs.", most=10**12, group=_LENGTH
+)
+
+
+@declare.trainer(
+    "torch",
+    options=[
+        Option(
+            "optimizer",
+            "adam",
+            "The optimiser; each touches only the rows that a batch used.",
+            choices=tuple(OPTIMIZERS),
+        ),
+        LEARNING_RATE,
+        Option("weight_decay", 0.0, "Pull of the touched rows towards 0.", most=1000.0),
+        Option("clip_norm", 0.0, "Largest norm of the gradient; 0 does not clip.", most=1e9),
+        SCHEDULE,
+        WARMUP_STEPS,
+        Option("batch_size", 512, "Examples in a step.", least=1, most=2**20, group=_LENGTH),
+        EPOCHS,
+        STEPS,
+    ],
+    needs=[Need("model", trait="gradients", why="trains by gradients")],
+)
 class GradientSteps:
     """A batch, its losses, their gradient, the optimiser: one step of any torch model.
 
@@ -59,14 +102,36 @@ class GradientSteps:
         batch_size: int,
         seed: int = 0,
         clip_norm: float = 0.0,
+        parts: Parts | None = None,
     ) -> None:
         if not len(examples):
             raise ValueError("there are no examples to train on")
         self.model, self.optimizer, self.examples = model, optimizer, examples
         self.batch_size, self.seed, self.clip_norm = batch_size, seed, clip_norm
-        self.per_epoch = math.ceil(len(examples) / batch_size)
+        self._parts = parts
+        rows = [len(examples)] if parts is None else parts.sizes
+        self.per_epoch = sum(math.ceil(each / batch_size) for each in rows)
         self.generator = torch.Generator().manual_seed(seed)
-        self._order: tuple[int, Tensor] | None = None
+        self._order: tuple[int, list[Tensor]] | None = None
+
+    @classmethod
+    def build(cls, site: Site, model: Any) -> GradientSteps:
+        """Return how a run trains its model: on the examples that the model cuts."""
+        options = site.options
+        examples = model.examples(site, model.training_sequences(site, site.corpus))
+        optimizer: Any = OPTIMIZERS[options.optimizer]
+        return cls(
+            model,
+            optimizer(
+                model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
+            ),
+            examples,
+            # One pass over a stretch predicts each of its words or items.
+            batch_size=max(1, options.batch_size // getattr(examples, "length", 1)),
+            seed=options.seed,
+            clip_norm=options.clip_norm,
+            parts=Parts.of(getattr(model.head, "sampler", None), examples),
+        )
 
     def take(self, step: int, learning_rate: float) -> None:
         """Train on the batch of this step."""
@@ -74,7 +139,10 @@ class GradientSteps:
             group["lr"] = learning_rate
         self.model.train()
         self.optimizer.zero_grad()
-        losses = self.model(self.examples.batch(self._rows(step)), generator=self.generator)
+        rows = self._rows(step)
+        if self._parts is not None:
+            self._parts.select(rows)
+        losses = self.model(self.examples.batch(rows), generator=self.generator)
         losses.mean().backward()
         check_finite(self.model, losses, step=step)
         if self.clip_norm:
@@ -84,9 +152,11 @@ class GradientSteps:
     def _rows(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.per_epoch)
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, shuffled(len(self.examples), self.seed, epoch)
-        start = place * self.batch_size
-        return self._order[1][start : start + self.batch_size]
+            rows = shuffled(len(self.examples), self.seed, epoch)
+            groups = [rows] if self._parts is None else self._parts.grouped(rows)
+            batches = [each for group in groups for each in torch.split(group, self.batch_size)]
+            self._order = epoch, batches
+        return self._order[1][place]
 
     def publish(self) -> None:
         """Do nothing: the optimiser works on the parameters themselves."""
@@ -106,14 +176,49 @@ class GradientSteps:
         torch.set_rng_state(state["torch"])
 
 
-@runtime_checkable
-class Fitted(Protocol):
-    """A model that is fitted in one go instead of trained step by step."""
+class Parts:
+    """Consecutive parts of the data of which a batch may not hold more than one.
 
-    def fit(self, sequences: Sequences) -> None:
-        """Fit to all sequences; what was fitted before is forgotten."""
+    A sampler that lists the classes of the part its targets come from must know which part it is.
+    """
+
+    def __init__(self, sampler: Any, part_of: Tensor) -> None:
+        self.sampler, self.part_of = sampler, part_of
+        self.sizes: list[int] = torch.bincount(part_of).tolist()
+
+    @classmethod
+    def of(cls, sampler: Any, examples: Any) -> Parts | None:
+        """Return the parts by which a sampler and examples of a run are cut; None: there are none.
+
+        The ranges of the sampler are of the positions that the examples were cut from.
+        """
+        ranges = getattr(sampler, "ranges", ())
+        if not ranges:
+            return None
+        positions = examples.positions
+        if positions is None:
+            positions = torch.arange(len(examples))
+        ends = torch.tensor([stop for _, stop in ranges])
+        return cls(sampler, torch.bucketize(positions, ends, right=True))
+
+    def select(self, rows: Tensor) -> None:
+        """Tell the sampler which part the rows of a batch come from."""
+        self.sampler.select(int(self.part_of[rows[0]]))
+
+    def grouped(self, rows: Tensor) -> list[Tensor]:
+        """Return the rows part by part: parts in the order of their first row, each shuffled."""
+        parts = self.part_of[rows]
+        ordered = rows[parts.argsort(stable=True)]
+        groups = [group for group in torch.split(ordered, self.sizes) if len(group)]
+        place = torch.empty_like(rows)
+        place[rows] = torch.arange(len(rows))
+        return sorted(groups, key=lambda group: int(place[group[0]]))
 
 
+@declare.trainer(
+    "fit",
+    needs=[Need("model", trait="fitted", why="fits in one go")],
+)
 class FitSteps:
     """The only step of a model that is counted instead of trained."""
 
@@ -121,6 +226,11 @@ class FitSteps:
         self.model: nn.Module = model
         self._model, self._sequences = model, sequences
         self.per_epoch = 1
+
+    @classmethod
+    def build(cls, site: Site, model: Any) -> FitSteps:
+        """Return how a run fits its model: on all it trains on."""
+        return cls(model, site.corpus)
 
     def take(self, step: int, learning_rate: float) -> None:
         """Count."""

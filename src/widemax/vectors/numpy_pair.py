@@ -10,6 +10,7 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from widemax.declarations import declare
 from widemax.storage.files import atomic_pair, open_to_read
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import as_array, bytes_left, check_writable
@@ -70,6 +71,7 @@ def _read_matrix(path: Path, file: BinaryIO) -> NDArray[np.floating]:
     return matrix.astype(dtype.newbyteorder("="), copy=False)
 
 
+@declare.export("numpy")
 def write_numpy_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
     """Write ``vectors.npy``, float32 [V, D], and ``keys.txt`` into a folder, made if need be.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from widemax.declarations import declare
 from widemax.storage.files import atomic_pair, open_to_read
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import RowGatherer, as_array, check_shape, check_writable
@@ -47,6 +48,7 @@ def read_projector_vectors(folder: str | Path) -> KeyedVectors:
     return gatherer.finish()
 
 
+@declare.export("projector")
 def write_projector_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
     """Write ``vectors.tsv`` and ``metadata.tsv``, which TensorBoard's embedding projector loads.
 

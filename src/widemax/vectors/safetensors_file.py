@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
+from widemax.declarations import declare
 from widemax.storage.files import atomic_write, open_to_read
 from widemax.storage.manifest import check_version
 from widemax.storage.state_dicts import parse_json
@@ -102,6 +103,7 @@ def _parsed_keys(stored: bytes) -> list[str]:
     return keys
 
 
+@declare.export("safetensors")
 def write_safetensors_vectors(path: str | Path, vectors: KeyedVectors) -> None:
     """Write keys and vectors to one safetensors file, which any reader of the format can open.
 

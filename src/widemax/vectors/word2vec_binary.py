@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from widemax.declarations import declare
 from widemax.storage.files import atomic_write, open_to_read
 from widemax.vectors.keyed import KeyedVectors, finite_rows
 from widemax.vectors.rows import (
@@ -117,6 +118,7 @@ def _problem(raw: bytes, key: str, *, finite: bool) -> str:
     return "" if finite else f"key {quoted(key)} has a number that is not finite"
 
 
+@declare.export("word2vec-binary")
 def write_word2vec_binary(path: str | Path, vectors: KeyedVectors) -> None:
     """Write a word2vec binary file that gensim and the original tool read; every bit is kept.
 

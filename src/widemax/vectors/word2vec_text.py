@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from widemax.declarations import declare
 from widemax.storage.files import atomic_write, open_to_read
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import (
@@ -52,6 +53,7 @@ def read_word2vec_text(path: str | Path, *, bad_rows: BadRows = "error") -> Keye
     return gatherer.finish()
 
 
+@declare.export("word2vec")
 def write_word2vec_text(path: str | Path, vectors: KeyedVectors) -> None:
     """Write a word2vec text file that gensim's ``load_word2vec_format`` reads.
 

@@ -31,10 +31,12 @@ def read_features(
     fields: Sequence[FeatureField] | None = None,
     schema: FeatureSchema | None = None,
     min_count: int = 1,
+    frame: tuple[pl.DataFrame, dict[str, AtomicType]] | None = None,
 ) -> FeatureTable:
     """Read the features of ``keys`` from a file, as ``FeatureTable.fit`` takes them from a frame.
 
-    With a ``schema`` values are encoded by it (``FeatureTable.encode``). Without ``key_column`` it
+    ``frame`` is what ``read_feature_frame`` returned, where the file has been read already. With a
+    ``schema`` values are encoded by it (``FeatureTable.encode``). Without ``key_column`` it
     is the column that holds most of the keys, each once.
 
     >>> import tempfile
@@ -43,14 +45,14 @@ def read_features(
     >>> read_features(path, [8, 9, 7]).describe().splitlines()[0]
     '2 of 3 keys have features'
     """
-    frame, types = read_feature_frame(path)
+    table, types = read_feature_frame(path) if frame is None else frame
     own = as_keys(keys)
-    key_column = key_column or key_column_of(path, frame, own)
+    key_column = key_column or key_column_of(path, table, own)
     try:
         if schema is not None:
-            return FeatureTable.encode(schema, frame, own, key_column=key_column)
+            return FeatureTable.encode(schema, table, own, key_column=key_column)
         return FeatureTable.fit(
-            frame, own, key_column=key_column, fields=fields, types=types, min_count=min_count
+            table, own, key_column=key_column, fields=fields, types=types, min_count=min_count
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -154,8 +154,8 @@ def classes_of(
     lengths[~stays] = 0
     values, times = _left(coded, class_of, kept, lengths)
     if len(values) < counts.sum():
-        again = torch.bincount(values, minlength=len(vocabulary))
-        vocabulary, values = _counted_anew(vocabulary, again, values)
+        vocabulary, new_class_of = counted_anew(vocabulary, values)
+        values = new_class_of[values]
     if beside is not None:
         left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))
         beside = beside[torch.from_numpy(left if kept is None else left & kept)]
@@ -193,15 +193,20 @@ def _left(
     return torch.from_numpy(values), seconds
 
 
-def _counted_anew(
-    vocabulary: Vocabulary, counts: Tensor, values: Tensor
-) -> tuple[Vocabulary, Tensor]:
-    """Return the vocabulary with these counts, in their order, and the values that fit it."""
-    if torch.equal(counts, vocabulary.counts):
-        return vocabulary, values
+def counted_anew(vocabulary: Vocabulary, values: Tensor) -> tuple[Vocabulary, Tensor]:
+    """Return the vocabulary of the keys that ``values`` hold, counted there, in falling order.
+
+    With it comes the new class of each old one, −1 for one that is no longer there.
+
+    >>> vocabulary = Vocabulary.count(["tea", "tea", "rum", "gin"])
+    >>> own, class_of = counted_anew(vocabulary, torch.tensor([2, 2, 0]))
+    >>> own.keys.to_list(), class_of.tolist()
+    (['gin', 'tea'], [1, -1, 0])
+    """
     keys, unknown = vocabulary.keys, vocabulary.unknown
-    counted = Vocabulary.from_counts(keys, counts, min_count=1, unknown=unknown)
-    return counted, counted.encode(keys, missing="mark")[values]
+    counts = torch.bincount(values, minlength=len(keys))
+    own = Vocabulary.from_counts(keys, counts, min_count=1, unknown=unknown)
+    return own, own.encode(keys, missing="mark")
 
 
 def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:

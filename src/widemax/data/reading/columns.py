@@ -17,13 +17,10 @@ Fault: TypeAlias = Callable[[int, str], ValueError]
 ISO_DATE = r"^\d{4}-\d{2}-\d{2}"
 """How a date of ISO 8601 begins."""
 
-# Since 1970, between 1973 and 2286: the ranges of the four units do not touch.
-_UNITS = {"seconds": 1e8, "milliseconds": 1e11, "microseconds": 1e14, "nanoseconds": 1e17}
-_RANGE = 100.0
-_PER_SECOND = {
-    **{"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9},
-    **{"ms": 1e3, "us": 1e6, "ns": 1e9},  # as polars names them
-}
+_PER_SECOND = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+_POLARS_UNITS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+# In 1973 and 2286: between them, the ranges of the four units do not touch.
+_EARLIEST, _LATEST = 1e8, 1e10
 _SECONDS_A_DAY = 86_400
 _MOST_LISTED = 20
 
@@ -78,7 +75,7 @@ def as_times(column: pl.Series, fault: Fault) -> tuple[pl.Series, float]:
     if column.dtype == pl.Date:
         return column.to_physical().cast(pl.Int64) * _SECONDS_A_DAY, 1.0
     if isinstance(column.dtype, pl.Datetime):
-        return column.to_physical(), _PER_SECOND[column.dtype.time_unit]
+        return column.to_physical(), _POLARS_UNITS[column.dtype.time_unit]
     if column.dtype.is_integer():
         column = _as_int64(column, fault, "a time")
     elif not column.dtype.is_float():
@@ -192,12 +189,17 @@ def _parsed_times(column: pl.Series, fault: Fault) -> pl.Series:
 def _per_second(times: pl.Series, fault: Fault) -> float:
     """Return how many of the numbers make a second; two units in one column are an error."""
     low, high = cast(float, times.min()), cast(float, times.max())
-    units = [unit for unit, least in _UNITS.items() if low < least * _RANGE and high >= least]
-    if len(units) == 1 and low >= _UNITS[units[0]]:
-        return _PER_SECOND[units[0]]
+    # Those in which some number from low to high would lie between the two years.
+    units = {
+        unit: each
+        for unit, each in _PER_SECOND.items()
+        if low < _LATEST * each and high >= _EARLIEST * each
+    }
+    if len(units) == 1 and low >= _EARLIEST * min(units.values()):
+        return min(units.values())
     found: dict[str, int] = {}
-    for unit in units:
-        within = (times >= _UNITS[unit]) & (times < _UNITS[unit] * _RANGE)
+    for unit, each in units.items():
+        within = (times >= _EARLIEST * each) & (times < _LATEST * each)
         if within.any():
             found[unit] = first_row(within)
     if len(found) > 1:

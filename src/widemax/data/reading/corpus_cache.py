@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from widemax.data.reading.files import files_of
 from widemax.data.sequences import Sequences
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, open_to_read
 from widemax.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
@@ -92,11 +92,8 @@ def _digest(files: list[Path]) -> str:
     """Return the sha256 of the files as they lie on disk, each by itself."""
     whole = hashlib.sha256()
     for path in files:
-        try:
-            with path.open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+        with open_to_read(path) as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()
 
 

@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from widemax.storage.files import open_to_read
+
 HEAD_BYTES = 2**16
 """How much of a file is looked at to recognise what it holds."""
 
@@ -68,26 +70,23 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """
     unpack: Any
     errors: tuple[type[Exception], ...]
-    try:
-        with path.open("rb") as raw:
-            magic = raw.read(len(_ZSTD))
-            raw.seek(0)
-            if magic == _ZSTD:
-                zstd = _zstd(path)
-                name, unpack, errors = "zstd", zstd.ZstdFile, (EOFError, zstd.ZstdError)
-            elif magic.startswith(_GZIP):
-                errors = (EOFError, zlib.error, gzip.BadGzipFile)
-                name, unpack = "gzip", gzip.open
-            else:
-                yield raw
-                return
-            try:
-                with unpack(raw) as unpacked:
-                    yield unpacked
-            except errors as error:
-                raise ValueError(f"{path} is not a whole {name} file: {error}") from error
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    with open_to_read(path) as raw:
+        magic = raw.read(len(_ZSTD))
+        raw.seek(0)
+        if magic == _ZSTD:
+            zstd = _zstd(path)
+            name, unpack, errors = "zstd", zstd.ZstdFile, (EOFError, zstd.ZstdError)
+        elif magic.startswith(_GZIP):
+            errors = (EOFError, zlib.error, gzip.BadGzipFile)
+            name, unpack = "gzip", gzip.open
+        else:
+            yield raw
+            return
+        try:
+            with unpack(raw) as unpacked:
+                yield unpacked
+        except errors as error:
+            raise ValueError(f"{path} is not a whole {name} file: {error}") from error
 
 
 def _zstd(path: Path) -> Any:

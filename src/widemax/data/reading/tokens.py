@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -20,31 +20,6 @@ MAX_LINE_BYTES = 2**26
 """Longest line that a regular expression is given: it must be in memory whole."""
 
 Encoded = tuple[NDArray[np.int32], NDArray[np.int64], int]
-
-
-class Tokeniser(Protocol):
-    """Takes the blocks of a text, and gives its words codes in order of appearance."""
-
-    @property
-    def too_long(self) -> str:
-        """What is wrong with data that can be cut nowhere."""
-
-    @property
-    def keys(self) -> pl.Series:
-        """The words in the order of their codes."""
-
-    def cut(self, data: bytes) -> int | None:
-        """Return where ``data`` may be cut in two, 0 if nowhere yet, None if that is hopeless."""
-
-    def encode(self, block: bytes) -> Encoded:
-        """Return codes, lengths of the lines that end in ``block``, and the words since then."""
-
-
-def tokeniser(tokens: str | None, end: str | None) -> Tokeniser:
-    """Return what cuts text into words by ``tokens``, and gives each line the word ``end``."""
-    if end is not None:
-        _check_end(end)
-    return WhiteSpace(end) if tokens is None else Pattern(tokens, end)
 
 
 class LineError(ValueError):
@@ -87,7 +62,10 @@ class WhiteSpace:
         return words.head(self._num_keys)  # no text is split into one empty word
 
     def cut(self, data: bytes) -> int | None:
-        """Return the place after the last white space; None if a word would be too long."""
+        """Return the place after the last white space, 0 if there is none yet.
+
+        None if a word would be too long.
+        """
         tail = with_blanks(data[-self._longest - 1 :])
         place = max(tail.rfind(b" "), tail.rfind(b"\n")) + 1
         if place:
@@ -175,6 +153,17 @@ class Pattern:
         lengths = words.list.len().cast(pl.Int64).to_numpy(writable=True)
         codes = self._encoder.encode(words.explode(empty_as_null=False))
         return codes, lengths[:-1], int(lengths[-1])
+
+
+Tokeniser: TypeAlias = WhiteSpace | Pattern
+"""Takes the blocks of a text, and gives its words codes in order of appearance."""
+
+
+def tokeniser(tokens: str | None, end: str | None) -> Tokeniser:
+    """Return what cuts text into words by ``tokens``, and gives each line the word ``end``."""
+    if end is not None:
+        _check_end(end)
+    return WhiteSpace(end) if tokens is None else Pattern(tokens, end)
 
 
 def split_words(sentence: str, tokens: str | None = None) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.data.reading.classes import recoded
+from widemax.data.reading.classes import counted_anew, recoded
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.splitting.holdout import Holdout
 from widemax.kernels.data.slices import joined_slices, part_lengths
@@ -66,11 +66,7 @@ class LogSplit:
         are drawn, and its last classes, which nothing was learned about. Here values of no other
         class are left; questions that lose all their targets or history are counted as skipped.
         """
-        counts = torch.bincount(self.train.values, minlength=len(vocabulary))
-        own = Vocabulary.from_counts(
-            vocabulary.keys, counts, min_count=1, unknown=vocabulary.unknown
-        )
-        class_of = own.encode(vocabulary.keys, missing="mark")
+        own, class_of = counted_anew(vocabulary, self.train.values)
         validation, validation_users, validation_targets = _recoded(self.validation, class_of)
         test, test_users, test_targets = _recoded(self.test, class_of)
         users, targets = self.skipped_users, self.skipped_targets

@@ -41,11 +41,15 @@ class TreeSummary:
     """
 
     num_classes: int
+    """Leaves of the tree."""
     average_path: float
     """Σ_y p(y)·depth(y), at least the entropy; for Huffman less than one bit above it."""
     entropy_bits: float
+    """−Σ_y p(y)·log2 p(y)."""
     log2_classes: float
+    """The average path of a balanced tree, about."""
     max_depth: int
+    """The longest path."""
 
     def __str__(self) -> str:
         return (

@@ -6,16 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.hashing import EMPTY, empty_table, hash_shift, slot_of
+
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
-_EMPTY = -1
-_FIRST_BITS = 12
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring pairs
+_FIRST_SLOTS = 2**12
 
 _kernel = njit(cache=True, nogil=True)
-# A call would count references to its arrays, for every pair anew.
-_part = njit(cache=True, nogil=True, forceinline=True)
 
 
 @_kernel
@@ -39,9 +37,9 @@ def count_pairs(values: Numbers, lengths: Numbers, counted: Marks) -> tuple[Numb
     [(1, 2), (2, 1)]
     """
     num_values = len(counted)
-    pairs = np.full(1 << _FIRST_BITS, _EMPTY, np.int64)
-    counts = np.zeros(1 << _FIRST_BITS, np.int64)
-    shift, used, place = np.uint64(64 - _FIRST_BITS), 0, 0
+    shift, used, place = hash_shift(_FIRST_SLOTS), 0, 0
+    pairs = empty_table(shift)
+    counts = np.zeros(len(pairs), np.int64)
     for length in lengths:
         end = place + length
         while place < end - 1:
@@ -50,16 +48,16 @@ def count_pairs(values: Numbers, lengths: Numbers, counted: Marks) -> tuple[Numb
             if not (counted[first] and counted[second]):
                 continue
             pair = first * num_values + second
-            slot = _slot_of(pairs, pair, shift)
+            slot = slot_of(pairs, pair, shift)
             counts[slot] += 1
-            if pairs[slot] == _EMPTY:
+            if pairs[slot] == EMPTY:
                 pairs[slot] = pair
                 used += 1
                 if 2 * used == len(pairs):
                     shift -= np.uint64(1)
                     pairs, counts = _moved(pairs, counts, shift)
         place = end
-    there = pairs != _EMPTY
+    there = pairs != EMPTY
     return pairs[there], counts[there]
 
 
@@ -108,22 +106,13 @@ def join_pairs(
     return joined[:written].copy(), left
 
 
-@_part
-def _slot_of(pairs: Numbers, pair: np.int64, shift: np.uint64) -> np.int64:
-    """Return where a pair stands in the table, or would stand."""
-    slot = np.int64((np.uint64(pair) * _MULTIPLIER) >> shift)
-    while pairs[slot] != _EMPTY and pairs[slot] != pair:
-        slot = (slot + 1) & (len(pairs) - 1)
-    return slot
-
-
 @_kernel
 def _moved(pairs: Numbers, counts: Numbers, shift: np.uint64) -> tuple[Numbers, Numbers]:
-    """Return the table with twice the slots."""
-    more_pairs = np.full(2 * len(pairs), _EMPTY, np.int64)
-    more_counts = np.zeros(2 * len(pairs), np.int64)
+    """Return the same pairs and counts in a larger table."""
+    more_pairs = empty_table(shift)
+    more_counts = np.zeros(len(more_pairs), np.int64)
     for old in range(len(pairs)):
-        if pairs[old] != _EMPTY:
-            slot = _slot_of(more_pairs, pairs[old], shift)
+        if pairs[old] != EMPTY:
+            slot = slot_of(more_pairs, pairs[old], shift)
             more_pairs[slot], more_counts[slot] = pairs[old], counts[old]
     return more_pairs, more_counts

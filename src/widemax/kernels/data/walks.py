@@ -8,13 +8,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from widemax.kernels.random_bits import next_random
+from widemax.kernels.random_bits import next_random, split_mix_reference
 
 Numbers = NDArray[np.int64]
 Weights = NDArray[np.float64]
 
 _u = np.uint64
-_BITS = 2**64 - 1
 
 
 def running_weights(starts: Numbers, weights: Weights) -> Weights:
@@ -105,20 +104,12 @@ def random_walks_reference(
     """Walk as ``random_walks`` does, from the same random bits, in plain Python."""
     walks = []
     for walk, node in enumerate(first.tolist()):
-        nodes, state = [node], seed + walk
+        nodes, random = [node], split_mix_reference(seed + walk)
         while len(nodes) < length and starts[nodes[-1]] < starts[nodes[-1] + 1]:
-            state = (state + 0x9E3779B97F4A7C15) & _BITS
             own = running[starts[nodes[-1]] : starts[nodes[-1] + 1]].tolist()
-            wanted = (_mixed(state) >> 11) * 2.0**-53 * own[-1]
+            wanted = (next(random) >> 11) * 2.0**-53 * own[-1]
             chosen = min(bisect_right(own, wanted), len(own) - 1)
             nodes.append(int(successors[starts[nodes[-1]] + chosen]))
         walks.append(nodes)
     values = np.array([node for nodes in walks for node in nodes], np.int64)
     return values, np.array([len(nodes) for nodes in walks], np.int64)
-
-
-def _mixed(state: int) -> int:
-    """Return the output of SplitMix64 (Steele, Lea & Flood 2014) for a state."""
-    mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS
-    return mixed ^ (mixed >> 31)

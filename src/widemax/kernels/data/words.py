@@ -6,6 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.hashing import first_slot, hash_shift
+
 Bytes = NDArray[np.uint8]
 Codes = NDArray[np.int32]
 Numbers = NDArray[np.int64]
@@ -25,7 +27,6 @@ _BYTE_BITS = np.uint64(8)
 _BLANK, _TAB, _RETURN, _NEW_LINE = 32, 9, 13, 10
 
 _HASH_PRIME = np.uint64(0x100000001B3)
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring words
 
 _kernel = njit(cache=True, nogil=True)
 # A call would count references to its arrays, for every word anew: half of the time.
@@ -69,7 +70,7 @@ def number_words(
     place, words, lines = progress[PLACE], progress[WORDS], progress[LINES]
     in_line, keys, used = progress[IN_LINE], progress[KEYS], progress[LETTERS]
     mask = len(slots) - 1
-    shift = _shift(len(slots))
+    shift = hash_shift(len(slots))
     size = len(data)
     while place < size:
         byte = data[place]
@@ -94,7 +95,7 @@ def number_words(
         length = end - place
         if length > longest:
             break
-        slot = np.int64((key * _MULTIPLIER) >> shift)
+        slot = first_slot(key, shift)
         while slots[slot, _CODE] != _EMPTY:
             if slots[slot, _KEY] == key:
                 code = np.int64(slots[slot, _CODE] & ~_LONG)
@@ -133,10 +134,10 @@ def moved_slots(slots: Slots, bits: int) -> Slots:
     """Return the same words in a hash table of 2^bits slots; see ``number_words``."""
     moved = np.full((1 << bits, 2), _EMPTY, np.uint64)
     mask = len(moved) - 1
-    shift = _shift(len(moved))
+    shift = hash_shift(len(moved))
     for old in range(len(slots)):
         if slots[old, _CODE] != _EMPTY:
-            slot = np.int64((slots[old, _KEY] * _MULTIPLIER) >> shift)
+            slot = first_slot(slots[old, _KEY], shift)
             while moved[slot, _CODE] != _EMPTY:
                 slot = (slot + 1) & mask
             moved[slot, _KEY], moved[slot, _CODE] = slots[old, _KEY], slots[old, _CODE]
@@ -202,12 +203,3 @@ def _is_word(
     while place < length and letters[own + place] == data[start + place]:
         place += 1
     return place == length
-
-
-@_part
-def _shift(size: int) -> np.uint64:
-    """Return by how much a hash is shifted to the right to be one of ``size`` slots, 2 or more."""
-    bits = 1
-    while (1 << bits) < size:
-        bits += 1
-    return np.uint64(64 - bits)

@@ -20,17 +20,23 @@ _LEAST_ROOM = 64
 _SCORES_A_THREAD = 2**17
 
 
+Floats = NDArray[np.floating]
+Ids = NDArray[np.int64]
+
+
 class Kept(NamedTuple):
-    """What each row has kept, by rising id, the score that a newcomer must exceed, and who may not.
+    """What each row has kept so far, and what may enter it."""
 
-    The excluded ids of a row are sorted.
-    """
-
-    scores: NDArray[np.floating]
-    ids: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    thresholds: NDArray[np.floating]
-    excluded: NDArray[np.int64]
+    scores: Floats
+    """Of each row first the kept ones, by rising id."""
+    ids: Ids
+    """Their ids."""
+    sizes: Ids
+    """How many each row has kept."""
+    thresholds: Floats
+    """The score that a newcomer must exceed."""
+    excluded: Ids
+    """The ids that may not enter, sorted in each row."""
 
     def rows(self, rows: slice) -> Kept:
         """Return a view of some rows."""
@@ -38,9 +44,7 @@ class Kept(NamedTuple):
         return Kept(scores[rows], ids[rows], sizes[rows], thresholds[rows], excluded[rows])
 
 
-def nothing_kept(
-    rows: int, k: int, dtype: DTypeLike, excluded: NDArray[np.int64] | None = None
-) -> Kept:
+def nothing_kept(rows: int, k: int, dtype: DTypeLike, excluded: Ids | None = None) -> Kept:
     """Return the state before the first tile: a score of −inf never gets in.
 
     Nor does an id that is ``excluded`` [R, E] in its row, of which −1 says nothing.
@@ -55,13 +59,7 @@ def nothing_kept(
     )
 
 
-def offer(
-    scores: NDArray[np.floating],
-    block_best: NDArray[np.floating],
-    first_id: int,
-    k: int,
-    kept: Kept,
-) -> bool:
+def offer(scores: Floats, block_best: Floats, first_id: int, k: int, kept: Kept) -> bool:
     """Keep what may be among the k best of its row; return False if a score is NaN.
 
     Formula: of all scores offered, ``kept`` holds the k best, equal ones by the smaller id, and
@@ -95,12 +93,7 @@ def offer(
 
 @njit(cache=True, nogil=True, parallel=True)
 def _offer_in_blocks(
-    threads: int,
-    scores: NDArray[np.floating],
-    block_best: NDArray[np.floating],
-    first_id: int,
-    k: int,
-    kept: Kept,
+    threads: int, scores: Floats, block_best: Floats, first_id: int, k: int, kept: Kept
 ) -> bool:
     rows, right = len(scores), np.ones(threads, np.bool_)
     for part in prange(threads):
@@ -111,13 +104,7 @@ def _offer_in_blocks(
 
 @njit(cache=True, nogil=True)
 def _offer_rows(
-    start: int,
-    stop: int,
-    scores: NDArray[np.floating],
-    block_best: NDArray[np.floating],
-    first_id: int,
-    k: int,
-    kept: Kept,
+    start: int, stop: int, scores: Floats, block_best: Floats, first_id: int, k: int, kept: Kept
 ) -> bool:
     blocks, columns = block_best.shape[1], scores.shape[1]
     room = kept.scores.shape[1]
@@ -147,7 +134,7 @@ def _offer_rows(
 
 
 @njit(cache=True, nogil=True)
-def _is_among(ordered: NDArray[np.int64], sought: int) -> bool:
+def _is_among(ordered: Ids, sought: int) -> bool:
     low, high = 0, len(ordered)
     while low < high:
         middle = (low + high) // 2
@@ -159,7 +146,7 @@ def _is_among(ordered: NDArray[np.int64], sought: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _sift(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> np.floating:
+def _sift(scores: Floats, ids: Ids, k: int) -> np.floating:
     """Move the k best to the front, in their order, and return the worst of them."""
     threshold = _kth_best(scores, k)
     # Of those equal to the k-th best the first stay: they have the smaller ids.
@@ -178,7 +165,7 @@ def _sift(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> np.fl
 
 
 @njit(cache=True, nogil=True)
-def _kth_best(scores: NDArray[np.floating], k: int) -> np.floating:
+def _kth_best(scores: Floats, k: int) -> np.floating:
     """Return the k-th largest by quickselect, moving without branches: they would be guesses."""
     left, better, rest = scores.copy(), np.empty_like(scores), np.empty_like(scores)
     size = len(left)
@@ -214,9 +201,7 @@ def finish(k: int, kept: Kept) -> None:
         kept.ids[row, size:k] = _NO_CLASS
 
 
-def best_reference(
-    scores: NDArray[np.floating], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+def best_reference(scores: Floats, k: int) -> tuple[Ids, Floats]:
     """Return ids and scores [R, k] of the best, best first, by sorting all of [R, V]."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     best = np.take_along_axis(scores, order, axis=1)

@@ -6,6 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
 # From the farthest member the direction is close to begin with; it only has to cut well.
 _POWER_STEPS = 4
 _MEAN_STEPS = 10
@@ -13,13 +16,7 @@ _SMALLEST = 1e-30
 
 
 @njit(cache=True)
-def two_means(
-    vectors: NDArray[np.float32],
-    members: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.float32],
-) -> NDArray[np.float32]:
+def two_means(vectors: Floats, members: Ids, starts: Ids, sizes: Ids, weights: Floats) -> Floats:
     """Return how far each member lies to the right of the plane that cuts its cloud in two.
 
     Formula: (x − (a + b)/2)·(b − a), a and b the means of the two sides, by at most ten steps of
@@ -61,13 +58,8 @@ def two_means(
 
 
 @njit(cache=True)
-def _mean_step(
-    vectors: NDArray[np.float32],
-    own: NDArray[np.int64],
-    weights: NDArray[np.float32],
-    place: NDArray[np.float32],
-) -> bool:
-    """Put the places anew by the means of both sides; False where no member changed its side."""
+def _mean_step(vectors: Floats, own: Ids, weights: Floats, place: Floats) -> bool:
+    """Update the places by the means of both sides; False where no member changed its side."""
     sums = np.zeros((2, vectors.shape[1]), np.float64)
     mass = np.zeros(2, np.float64)
     for i in range(len(own)):
@@ -90,9 +82,7 @@ def _mean_step(
 
 
 @njit(cache=True)
-def _mean(
-    vectors: NDArray[np.float32], own: NDArray[np.int64], weights: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _mean(vectors: Floats, own: Ids, weights: Floats) -> Floats:
     total = np.zeros(vectors.shape[1], np.float64)
     weight = 0.0
     for i in range(len(own)):
@@ -102,12 +92,7 @@ def _mean(
 
 
 @njit(cache=True)
-def _farthest(
-    vectors: NDArray[np.float32],
-    own: NDArray[np.int64],
-    mean: NDArray[np.float32],
-    weights: NDArray[np.float32],
-) -> int:
+def _farthest(vectors: Floats, own: Ids, mean: Floats, weights: Floats) -> int:
     farthest = 0
     largest = np.float32(-1)
     for i in range(len(own)):
@@ -120,12 +105,8 @@ def _farthest(
 
 @njit(cache=True)
 def _power_step(
-    vectors: NDArray[np.float32],
-    own: NDArray[np.int64],
-    mean: NDArray[np.float32],
-    direction: NDArray[np.float32],
-    weights: NDArray[np.float32],
-) -> NDArray[np.float32]:
+    vectors: Floats, own: Ids, mean: Floats, direction: Floats, weights: Floats
+) -> Floats:
     following = np.zeros(len(mean), np.float32)
     for i in range(len(own)):
         vector = vectors[own[i]]
@@ -138,9 +119,7 @@ def _power_step(
 
 # Loops, not array expressions: those would allocate an array for each vector.
 @njit(cache=True, fastmath={"reassoc", "contract"})
-def _along(
-    vector: NDArray[np.float32], mean: NDArray[np.float32], direction: NDArray[np.float32]
-) -> np.float32:
+def _along(vector: Floats, mean: Floats, direction: Floats) -> np.float32:
     total = np.float32(0)
     for j in range(len(vector)):
         total += (vector[j] - mean[j]) * direction[j]
@@ -148,7 +127,7 @@ def _along(
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
-def _squared_distance(vector: NDArray[np.float32], mean: NDArray[np.float32]) -> np.float32:
+def _squared_distance(vector: Floats, mean: Floats) -> np.float32:
     total = np.float32(0)
     for j in range(len(vector)):
         total += (vector[j] - mean[j]) ** 2
@@ -156,12 +135,8 @@ def _squared_distance(vector: NDArray[np.float32], mean: NDArray[np.float32]) ->
 
 
 def two_means_reference(
-    vectors: NDArray[np.float32],
-    members: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.float32],
-) -> NDArray[np.float32]:
+    vectors: Floats, members: Ids, starts: Ids, sizes: Ids, weights: Floats
+) -> Floats:
     """Return the same places by matrix products in float64."""
     place = np.zeros(len(members))
     for start, size in zip(starts, sizes, strict=True):

@@ -33,33 +33,38 @@ Ids = NDArray[np.int64]
 
 
 class Corpus(NamedTuple):
-    """Words end to end, where sentences start, and how often each word is kept, of 2^32 − 1."""
+    """A text as ids of words."""
 
     words: Ids
+    """All sentences end to end."""
     offsets: Ids
+    """Where each sentence starts, and the end of the last."""
     keep: NDArray[np.uint32]
+    """How often each word is kept, of 2^32 − 1."""
 
 
 class Tables(NamedTuple):
-    """What training moves: input and output vectors; whole registers a row are quickest."""
+    """What training moves; rows of whole registers are the quickest."""
 
     inputs: Matrix
+    """The vector of each word."""
     outputs: Matrix
+    """The vector of each opponent."""
 
 
 class Opponents(NamedTuple):
-    """What stands against a word: the nodes of its path in a tree, or classes drawn at random.
-
-    A tree: word w has the nodes path[path_starts[w] : path_starts[w + 1]] and their labels 0 or 1.
-    Negative sampling: the word itself with label 1, and draws from the alias table (``thresholds``
-    are the same bytes as float32).
-    """
+    """What stands against a word: the nodes of its path in a tree, or classes drawn at random."""
 
     path_starts: Ids
+    """Word w has the nodes path[path_starts[w] : path_starts[w + 1]]."""
     path: Ids
+    """The nodes of all words."""
     path_labels: NDArray[np.float32]
+    """Their labels, 0 or 1."""
     alias: NDArray[np.int32]
+    """The table that negatives are drawn from, as ``build_alias_table`` makes it."""
     thresholds: Matrix
+    """The same bytes as float32."""
 
 
 class _Room(NamedTuple):
@@ -84,6 +89,18 @@ class _Room(NamedTuple):
     """For each slot: the reach, the number of outputs, how many of them are the word itself."""
 
 
+class _Job(NamedTuple):
+    """Which words to train on, and how."""
+
+    start: int
+    stop: int
+    window: int
+    rate: float
+    seed: int
+    negatives: int
+    bag: bool
+
+
 def train_words(
     corpus: Corpus,
     start: int,
@@ -99,78 +116,39 @@ def train_words(
 ) -> int:
     """Train on the words start … stop − 1 of a corpus; return how many were kept.
 
-    Formula: each word is kept with probability keep / (2^32 − 1). For a kept word w, and each kept
+    Each word is kept with probability keep / (2^32 − 1). For a kept word w, and each kept
     neighbour c up to ``reach`` places away, reach uniform in 1 … window: x = input(c), or with
     ``bag`` x = the mean of all; then for each opponent o with its label,
     g = rate·(label − σ(x·o)); x += Σ_o g·o (with ``bag``, every neighbour does) and o += Σ_x g·x,
-    all from the values before the window. A word meets the same opponents in all of its window, and
-    with ``bag`` so do the first and second word of a sentence, the third and fourth, and so on: a
-    row drawn at random costs more to fetch than to use. A drawn negative that is the word itself is
-    passed over. Windows end where sentences do.
+    all from the values before the window. Windows end where sentences do.
 
-    Shapes: see ``Corpus``, ``Tables``, ``Opponents``; ``negatives`` is 0 for a tree.
-
-    Cost: O(window · opponents · D) a word; the rows of the next word are fetched meanwhile.
-
-    Reference: Mikolov et al. 2013; Ji et al., "Parallelizing Word2Vec in Shared and Distributed
-    Memory", 2016 (negatives shared by the window).
-
-    Use when: several threads work on the same tables at once, without locks. Avoid when: the bits
-    of the result must not depend on the number of threads.
+    A word meets the same opponents in all of its window (Ji et al. 2016), and with ``bag`` so do
+    the first and second word of a sentence, the third and fourth, and so on: a row drawn at random
+    costs more to fetch than to use. A drawn negative that is the word itself is passed over; for a
+    tree ``negatives`` is 0. Several threads may work on the same tables at once, without locks.
     """
+    job = _Job(start, stop, window, rate, seed, negatives, bag)
     train = _train_usual if negatives == _USUAL_NEGATIVES else _train_any
-    kept: int = train(corpus, start, stop, tables, opponents, window, rate, seed, negatives, bag)
+    kept: int = train(corpus, tables, opponents, job)
     return kept
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
-def _train_usual(
-    corpus: Corpus,
-    start: int,
-    stop: int,
-    tables: Tables,
-    opponents: Opponents,
-    window: int,
-    rate: float,
-    seed: int,
-    negatives: int,
-    bag: bool,
-) -> int:
+def _train_usual(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
     # The number as a constant: loops over it are unrolled, a tenth quicker.
-    return _train_words(
-        corpus, start, stop, tables, opponents, window, rate, seed, _USUAL_NEGATIVES, bag
-    )
+    return _train_words(corpus, tables, opponents, job, _USUAL_NEGATIVES)
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
-def _train_any(
-    corpus: Corpus,
-    start: int,
-    stop: int,
-    tables: Tables,
-    opponents: Opponents,
-    window: int,
-    rate: float,
-    seed: int,
-    negatives: int,
-    bag: bool,
-) -> int:
-    return _train_words(corpus, start, stop, tables, opponents, window, rate, seed, negatives, bag)
+def _train_any(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
+    return _train_words(corpus, tables, opponents, job, job.negatives)
 
 
 @njit(inline="always")
 def _train_words(
-    corpus: Corpus,
-    start: int,
-    stop: int,
-    tables: Tables,
-    opponents: Opponents,
-    window: int,
-    rate: float,
-    seed: int,
-    negatives: int,
-    bag: bool,
+    corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job, negatives: int
 ) -> int:
+    start, stop, window, rate, seed, _, bag = job
     dimension = tables.inputs.shape[1]
     room = _allocate(opponents, window, dimension, negatives)
     state = np.array([_u(seed)])
@@ -186,18 +164,9 @@ def _train_words(
             num_kept += np.uint32(next_random(state) >> _u(32)) <= corpus.keep[word]
         if num_kept > 1:
             _train_sentence(
-                kept,
-                num_kept,
-                tables,
-                opponents,
-                room,
-                window,
-                _f(rate),
-                state,
-                dimension,
-                negatives,
-                bag,
-            )
+                kept, num_kept, tables, opponents, room,
+                window, _f(rate), state, dimension, negatives, bag,
+            )  # fmt: skip
         total += num_kept
         start = end
         sentence += 1

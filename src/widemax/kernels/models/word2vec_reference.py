@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from widemax.kernels.models.word2vec import Corpus, Opponents, Tables
-
-_BITS = 2**64 - 1
+from widemax.kernels.random_bits import split_mix_reference
 
 Numbers = NDArray[np.float64]
 
@@ -22,23 +20,13 @@ def train_words_reference(
     tables: Tables,
     opponents: Opponents,
     window: int,
-    bag: bool,
     rate: float,
     seed: int,
     *,
     negatives: int,
+    bag: bool,
 ) -> int:
-    """Train on the words start … stop − 1 as ``train_words`` does, from the same random bits.
-
-    Formula: that of ``train_words``, a window at a time, in float64; a tree has 0 negatives.
-
-    Shapes: as ``train_words``; the tables may be float64.
-
-    Cost: some hundred microseconds a word.
-
-    Reference: Mikolov et al. 2013.
-
-    Use when: checking the kernel, or reading what it does. Avoid when: training.
+    """Do what ``train_words`` does from the same random bits, a window at a time, in float64.
 
     >>> words, offsets = np.array([0, 1, 0, 1]), np.array([0, 4])
     >>> corpus = Corpus(words, offsets, np.full(2, 2**32 - 1, np.uint32))
@@ -47,13 +35,13 @@ def train_words_reference(
     >>> none = np.empty((0, 2), np.int32)
     >>> opponents = Opponents(*path, none, none.view(np.float32))
     >>> train_words_reference(
-    ...     corpus, 0, 4, tables, opponents, 1, False, 0.5, 0, negatives=0
+    ...     corpus, 0, 4, tables, opponents, 1, 0.5, 0, negatives=0, bag=False
     ... )
     4
     >>> tables.outputs.round(4).tolist()
     [[-0.026]]
     """
-    random = _split_mix(seed)
+    random = split_mix_reference(seed)
     total = 0
     for left, right in pairwise(corpus.offsets.tolist()):
         sentence = corpus.words[max(left, start) : min(right, stop)].tolist()
@@ -100,15 +88,6 @@ def _train_window(
     # add.at counts a row as often as it stands there; with a bag, all inputs move alike.
     np.add.at(tables.inputs, neighbours, np.broadcast_to(steps @ outputs, inputs.shape))
     np.add.at(tables.outputs, ids, steps.T @ queries)
-
-
-def _split_mix(state: int) -> Iterator[int]:
-    """Yield the 64-bit numbers of SplitMix64 (Steele, Lea & Flood 2014)."""
-    while True:
-        state = (state + 0x9E3779B97F4A7C15) & _BITS
-        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _BITS
-        yield mixed ^ (mixed >> 31)
 
 
 def _below(bits: int, limit: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -64,11 +65,7 @@ def _largest_corrected(
 
 @njit(cache=True, nogil=True, fastmath=_REORDER)
 def _raise(
-    row: Vector,
-    log_count: Vector,
-    highest: np.float32,
-    sharpness: np.float32,
-    shift: np.float32,
+    row: Vector, log_count: Vector, highest: np.float32, sharpness: np.float32, shift: np.float32
 ) -> np.float32:
     """Replace F by exp((F − highest)·sharpness − log Q − shift) and return the sum."""
     total = _f(0)
@@ -83,17 +80,10 @@ def _raise(
 
 
 @njit(cache=True, nogil=True)
-def _rows(
-    start: int,
-    stop: int,
-    scores: Matrix,
-    log_count: Matrix,
-    removed: NDArray[np.bool_],
-    sharpness: np.float32,
-    top: Vector,
-    log_sum: Vector,
-    scale: Vector,
-) -> None:
+def _sum_rows(
+    start: int, stop: int, scores: Matrix, log_count: Matrix, removed: NDArray[np.bool_],
+    sharpness: np.float32, top: Vector, log_sum: Vector, scale: Vector,
+) -> None:  # fmt: skip
     shift, spread = _f(0), _f(0)
     for row in range(start, stop):
         counts = log_count[row if len(log_count) > 1 else 0]
@@ -117,27 +107,13 @@ def _rows(
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _rows_in_blocks(
-    blocks: int,
-    scores: Matrix,
-    log_count: Matrix,
-    removed: NDArray[np.bool_],
-    sharpness: np.float32,
-    top: Vector,
-    log_sum: Vector,
-    scale: Vector,
-) -> None:
-    rows = len(scores)
+def _sum_in_blocks(blocks: int, rows: int, *batch: Any) -> None:
     for block in prange(blocks):
-        start, stop = rows * block // blocks, rows * (block + 1) // blocks
-        _rows(start, stop, scores, log_count, removed, sharpness, top, log_sum, scale)
+        _sum_rows(rows * block // blocks, rows * (block + 1) // blocks, *batch)
 
 
 def row_log_sums(
-    scores: Matrix,
-    log_count: Matrix,
-    removed: NDArray[np.bool_],
-    sharpness: float,
+    scores: Matrix, log_count: Matrix, removed: NDArray[np.bool_], sharpness: float
 ) -> tuple[Vector, Vector, Vector]:
     """Return top, log_sum and scale of the rows, [B] each, and turn the scores into powers.
 
@@ -162,13 +138,13 @@ def row_log_sums(
     """
     rows, width = scores.shape
     top, log_sum, scale = (np.empty(rows, np.float32) for _ in range(3))
-    shared = (scores, log_count, removed, _f(sharpness), top, log_sum, scale)
+    batch = scores, log_count, removed, _f(sharpness), top, log_sum, scale
     # Blocks of at least 2^16 scores: below, waking a thread costs more than it saves.
     blocks = num_blocks(rows, smallest=2**16 // max(1, width))
     if blocks == 1:
-        _rows(0, rows, *shared)
+        _sum_rows(0, rows, *batch)
     else:
-        _rows_in_blocks(blocks, *shared)
+        _sum_in_blocks(blocks, rows, *batch)
     return top, log_sum, scale
 
 
@@ -214,16 +190,9 @@ def lead_losses(
 
 @njit(cache=True, nogil=True, fastmath=_REORDER)
 def _spread_rows(
-    start: int,
-    stop: int,
-    queries: Matrix,
-    target_vectors: Matrix,
-    away: Vector,
-    towards: Vector,
-    by_queries: Matrix,
-    by_targets: Matrix,
-    scaled: Matrix,
-) -> None:
+    start: int, stop: int, queries: Matrix, target_vectors: Matrix, away: Vector, towards: Vector,
+    by_queries: Matrix, by_targets: Matrix, scaled: Matrix,
+) -> None:  # fmt: skip
     for row in range(start, stop):
         weight, pull = away[row], towards[row]
         for j in range(queries.shape[1]):
@@ -233,22 +202,9 @@ def _spread_rows(
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _spread_in_blocks(
-    blocks: int,
-    queries: Matrix,
-    target_vectors: Matrix,
-    away: Vector,
-    towards: Vector,
-    by_queries: Matrix,
-    by_targets: Matrix,
-    scaled: Matrix,
-) -> None:
-    rows = len(queries)
+def _spread_in_blocks(blocks: int, rows: int, *batch: Any) -> None:
     for block in prange(blocks):
-        start, stop = rows * block // blocks, rows * (block + 1) // blocks
-        _spread_rows(
-            start, stop, queries, target_vectors, away, towards, by_queries, by_targets, scaled
-        )
+        _spread_rows(rows * block // blocks, rows * (block + 1) // blocks, *batch)
 
 
 def spread_gradients(
@@ -279,10 +235,10 @@ def spread_gradients(
     ([[5.0, 5.0]], [[2.0, 2.0]])
     """
     scaled = np.empty_like(queries)
-    shared = (queries, target_vectors, away, towards, by_queries, by_targets, scaled)
+    batch = queries, target_vectors, away, towards, by_queries, by_targets, scaled
     blocks = num_blocks(len(queries), smallest=2**15 // max(1, queries.shape[1]))
     if blocks == 1:
-        _spread_rows(0, len(queries), *shared)
+        _spread_rows(0, len(queries), *batch)
     else:
-        _spread_in_blocks(blocks, *shared)
+        _spread_in_blocks(blocks, len(queries), *batch)
     return scaled

@@ -19,6 +19,8 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from widemax.kernels.hashing import empty_table, first_slot, hash_shift
+
 # Division as in NumPy: a check for 0 at every element would keep the loops from being vectorised.
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
 # Without calls, the compiler need not count references to arrays at each: half of a step's time.
@@ -27,7 +29,6 @@ _part = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 Ids = NDArray[np.int64]
 Array = NDArray[Any]
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring ids
 _EXPONENT = np.uint32(0x7F800000)  # all ones in infinity and NaN
 
 
@@ -133,17 +134,14 @@ def group_rows(ids: Ids) -> tuple[Ids, Ids]:
     >>> grouped.tolist(), order.tolist()
     ([5, 5, 2, 2, 9], [0, 2, 1, 4, 3])
     """
-    bits = 1
-    while (1 << bits) < 2 * len(ids):
-        bits += 1
-    shift, mask = np.uint64(64 - bits), (1 << bits) - 1
-    table = np.full(1 << bits, -1, np.int64)  # the group of the id that stands in a slot
+    shift = hash_shift(2 * len(ids))
+    table = empty_table(shift)  # of the groups of ids, not of ids
     group, first = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     sizes, found = np.zeros(len(ids) + 1, np.int64), 0
     for place in range(len(ids)):
-        slot = np.int64((np.uint64(ids[place]) * _MULTIPLIER) >> shift)
+        slot = first_slot(np.uint64(ids[place]), shift)
         while table[slot] >= 0 and first[table[slot]] != ids[place]:
-            slot = (slot + 1) & mask
+            slot = (slot + 1) & (len(table) - 1)
         if table[slot] < 0:
             table[slot], first[found] = found, ids[place]
             found += 1

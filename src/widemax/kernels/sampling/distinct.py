@@ -6,14 +6,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_EMPTY = -1
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring ids
+from widemax.kernels.hashing import EMPTY, empty_table, hash_shift, slot_of
+
+Ids = NDArray[np.int64]
 
 
 @njit(cache=True)
-def first_distinct(
-    drawn: NDArray[np.int64], num_samples: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def first_distinct(drawn: Ids, num_samples: int) -> tuple[Ids, Ids, Ids]:
     """Return the first ``num_samples`` distinct ids of each row, in drawing order.
 
     Formula: ids[r] = the first S distinct entries of drawn[r]; tries[r] = how many entries were
@@ -32,33 +31,25 @@ def first_distinct(
     ([[5, 2]], [3], [2])
     """
     rows, available = drawn.shape
-    bits = 1
-    while (1 << bits) < 2 * available:
-        bits += 1
-    shift = np.uint64(64 - bits)
-    mask = (1 << bits) - 1
     ids = np.empty((rows, num_samples), np.int64)
     tries = np.zeros(rows, np.int64)
     found = np.zeros(rows, np.int64)
-    table = np.empty(1 << bits, np.int64)
+    shift = hash_shift(2 * available)
+    table = empty_table(shift)
     for row in range(rows):
-        table[:] = _EMPTY
+        table[:] = EMPTY
         while found[row] < num_samples and tries[row] < available:
             drawn_id = drawn[row, tries[row]]
             tries[row] += 1
-            slot = np.int64((np.uint64(drawn_id) * _MULTIPLIER) >> shift)
-            while table[slot] != _EMPTY and table[slot] != drawn_id:
-                slot = (slot + 1) & mask
-            if table[slot] == _EMPTY:
+            slot = slot_of(table, drawn_id, shift)
+            if table[slot] == EMPTY:
                 table[slot] = drawn_id
                 ids[row, found[row]] = drawn_id
                 found[row] += 1
     return ids, tries, found
 
 
-def first_distinct_reference(
-    drawn: NDArray[np.int64], num_samples: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def first_distinct_reference(drawn: Ids, num_samples: int) -> tuple[Ids, Ids, Ids]:
     """Return the same in plain Python; the ids of a row with too few are padded with -1."""
     ids = np.full((len(drawn), num_samples), -1, dtype=np.int64)
     tries = np.zeros(len(drawn), dtype=np.int64)
@@ -74,7 +65,7 @@ def first_distinct_reference(
 
 
 @njit(cache=True)
-def rows_among(classes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_among(classes: Ids, ids: Ids) -> Ids:
     """Return the rows whose class is among the ids.
 
     Formula: {b : classes[b] ∈ ids}, rising.
@@ -90,22 +81,13 @@ def rows_among(classes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np
     >>> rows_among(np.array([7, 3, 9]), np.array([3, 5, 7])).tolist()
     [0, 1]
     """
-    bits = 1
-    while (1 << bits) < 2 * len(ids):
-        bits += 1
-    shift, mask = np.uint64(64 - bits), (1 << bits) - 1
-    table = np.full(1 << bits, _EMPTY, np.int64)
+    shift = hash_shift(2 * len(ids))
+    table = empty_table(shift)
     for entry in ids:
-        slot = np.int64((np.uint64(entry) * _MULTIPLIER) >> shift)
-        while table[slot] != _EMPTY and table[slot] != entry:
-            slot = (slot + 1) & mask
-        table[slot] = entry
+        table[slot_of(table, entry, shift)] = entry
     rows, found = np.empty(len(classes), np.int64), 0
     for row in range(len(classes)):
-        slot = np.int64((np.uint64(classes[row]) * _MULTIPLIER) >> shift)
-        while table[slot] != _EMPTY and table[slot] != classes[row]:
-            slot = (slot + 1) & mask
-        if table[slot] == classes[row]:
+        if table[slot_of(table, classes[row], shift)] == classes[row]:
             rows[found] = row
             found += 1
     return rows[:found]

@@ -8,8 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_EMPTY = -1
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring ids
+from widemax.kernels.hashing import EMPTY, empty_table, hash_shift, slot_of
 
 
 @njit(cache=True, error_model="numpy")
@@ -35,20 +34,15 @@ def distinct_log_uniform(
     ([0, 62], 3)
     """
     log_total = math.log1p(num_classes)
-    bits = 1
-    while (1 << bits) < 2 * len(uniform):
-        bits += 1
-    shift, mask = np.uint64(64 - bits), (1 << bits) - 1
-    table = np.full(1 << bits, _EMPTY, np.int64)
+    shift = hash_shift(2 * len(uniform))
+    table = empty_table(shift)
     ids, found, tries = np.empty(num_samples, np.int64), 0, 0
     while found < num_samples and tries < len(uniform):
         # u just below 1 rounds up to exactly V; no other id can be out of range.
         drawn = int(min(math.expm1(uniform[tries] * log_total), num_classes - 1.0))
         tries += 1
-        slot = np.int64((np.uint64(drawn) * _MULTIPLIER) >> shift)
-        while table[slot] != _EMPTY and table[slot] != drawn:
-            slot = (slot + 1) & mask
-        if table[slot] == _EMPTY:
+        slot = slot_of(table, drawn, shift)
+        if table[slot] == EMPTY:
             table[slot] = drawn
             ids[found] = drawn
             found += 1

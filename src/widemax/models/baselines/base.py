@@ -10,9 +10,14 @@ from torch import Tensor
 
 from widemax.data import Sequences
 from widemax.data.sequences import offsets_of
+from widemax.declarations import Option, Site
 from widemax.models.context_head import ContextHead
 from widemax.models.retrieval.history import HistoryModel
 from widemax.validation import ABSENT, check_ids, check_tensor
+
+REGULARISATION = Option(
+    "regularisation", 1.0, "Weight of the squared parameters.", least=1e-9, most=1e9
+)
 
 
 class SetHead(ContextHead):
@@ -73,6 +78,11 @@ class Baseline(HistoryModel):
     def num_classes(self) -> int:
         """How many items there are."""
         return self.head.num_classes
+
+    @staticmethod
+    def min_parameter_count(site: Site) -> int:
+        """Return 0: each checks its own size before it allocates."""
+        return 0
 
     @abstractmethod
     def set_scores(self, sets: Tensor) -> Tensor:

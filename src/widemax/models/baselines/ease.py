@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from widemax.data import Sequences
-from widemax.models.baselines.base import Baseline
+from widemax.declarations import declare
+from widemax.models.baselines.base import REGULARISATION, Baseline
+from widemax.models.options import MAX_HISTORY
 from widemax.validation import check_num_classes, check_positive
 
 MAX_EASE_CLASSES = 2**14
@@ -15,6 +19,13 @@ MAX_EASE_CLASSES = 2**14
 _USERS_AT_ONCE = 2**22
 
 
+@declare.model(
+    "ease",
+    options=[MAX_HISTORY, replace(REGULARISATION, default=500.0)],
+    slots=["trainer"],
+    traits=["fitted"],
+    usual={"trainer": "fit"},
+)
 class EASE(Baseline):
     """Predicts each item from the set of all others, by the best linear weights.
 

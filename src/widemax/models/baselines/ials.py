@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences
-from widemax.models.baselines.base import Baseline, transposed
+from widemax.declarations import Option, declare
+from widemax.models.baselines.base import REGULARISATION, Baseline, transposed
+from widemax.models.options import DIMENSION, MAX_HISTORY
 from widemax.validation import ABSENT, check_not_negative, check_positive, check_whole
 
 _MOST_ENTRIES = 2**32
@@ -18,6 +20,19 @@ _PLACES_AT_ONCE = 2**14
 _SYSTEMS_AT_ONCE = 2**22
 
 
+@declare.model(
+    "ials",
+    options=[
+        DIMENSION,
+        MAX_HISTORY,
+        REGULARISATION,
+        Option("confidence", 10.0, "Weight of what was chosen over what was not.", most=1e9),
+        Option("num_sweeps", 15, "Times that users and items are solved.", least=1, most=10_000),
+    ],
+    slots=["trainer"],
+    traits=["fitted"],
+    usual={"trainer": "fit"},
+)
 class IALS(Baseline):
     """Recommends by the product of a user vector, solved from the history, and item vectors.
 

@@ -6,13 +6,26 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences
+from widemax.declarations import Option, declare
 from widemax.kernels.models.neighbours import nearest_items
 from widemax.models.baselines.base import Baseline, transposed
+from widemax.models.options import MAX_HISTORY
 from widemax.validation import ABSENT, check_not_negative, check_num_classes, check_whole
 
 _MOST_ENTRIES = 2**32
 
 
+@declare.model(
+    "item-knn",
+    options=[
+        MAX_HISTORY,
+        Option("num_neighbours", 100, "Neighbours kept of each item.", least=1, most=2**20),
+        Option("shrinkage", 10.0, "Pull of rarely shared items towards 0.", most=1e9),
+    ],
+    slots=["trainer"],
+    traits=["fitted"],
+    usual={"trainer": "fit"},
+)
 class ItemKNN(Baseline):
     """Recommends the nearest neighbours of the items of a history.
 

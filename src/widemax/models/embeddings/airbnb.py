@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
+from widemax.declarations import Option, Site, declare
 from widemax.models.embeddings.item2vec import Item2Vec, distorted
 from widemax.models.embeddings.word2vec import negative_sampling_head
+from widemax.models.options import (
+    DIMENSION,
+    MAX_HISTORY,
+    NEIGHBOURS,
+    SESSION_GAP,
+    SUBSAMPLE,
+    WINDOW,
+)
 from widemax.sampling import MixtureSampler, UnigramSampler
 from widemax.sampling.conditional.market import MarketSampler
 from widemax.scoring.rows import gather_rows
@@ -59,6 +68,33 @@ class GoalWindows(Windows):
         return GoalBatch(**vars(batch), goals=self._goals[positions])
 
 
+@declare.model(
+    "airbnb",
+    options=[
+        DIMENSION,
+        WINDOW,
+        SUBSAMPLE,
+        SESSION_GAP,
+        MAX_HISTORY,
+        Option(
+            "goal_column",
+            "",
+            "Column that is true where an item was booked or bought; empty takes the last item.",
+            group="Data",
+        ),
+    ],
+    traits=["gradients"],
+    usual={
+        **NEIGHBOURS,
+        "dimension": 32,
+        "sampler": "mixture",
+        "mixture": "unigram=1, market=1",
+        # Negatives drawn alike leave the popularity of items in the scores, which is wanted here.
+        "distortion": 0.0,
+        "learning_rate": 0.2,
+        "window": 5,
+    },
+)
 class Airbnb(Item2Vec):
     """Item2Vec that draws clicks towards what was booked, and separates the items of a market.
 
@@ -85,6 +121,15 @@ class Airbnb(Item2Vec):
     >>> round(losses[-1].item(), 4)  # 11 scores of 0: log 2 each
     7.6246
     """
+
+    def examples(self, site: Site, sequences: Sequences) -> GoalWindows:
+        """Return the windows of clicks with what each led to."""
+        return self.windows(
+            sequences,
+            max_history=site.options.max_history,
+            window=site.options.window,
+            goals=site.goals,
+        )
 
     @classmethod
     def create(

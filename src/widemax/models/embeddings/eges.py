@@ -10,16 +10,34 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
-from widemax.data import WindowBatch
+from widemax.data import ItemGraph, Sequences, WindowBatch, sessions_of
+from widemax.declarations import Option, Site, declare
+from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.side_information import SideInformationEncoder
 from widemax.heads.exact import linear_topk
 from widemax.models.base import Model
 from widemax.models.embeddings.item2vec import distorted
 from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head, nothing_to_learn
+from widemax.models.options import DIMENSION, MAX_HISTORY, NEIGHBOURS, SESSION_GAP, WINDOW
 from widemax.sampling import UnigramSampler
+from widemax.scoring import TableScorer
 from widemax.validation import check_exclude, check_ids, check_whole
 
 
+@declare.model(
+    "eges",
+    options=[
+        DIMENSION,
+        WINDOW,
+        SESSION_GAP,
+        MAX_HISTORY,
+        ITEM_FEATURES,
+        Option("walks", 10, "Walks from each item.", least=1, most=10_000, group="Data"),
+        Option("walk_length", 10, "Items of each walk.", least=2, most=10_000, group="Data"),
+    ],
+    traits=["gradients", "new-items"],
+    usual={**NEIGHBOURS, "window": 5, "epochs": 2},
+)
 class EGES(Model):
     """Vectors of items from their neighbours in a graph and from what is known of them.
 
@@ -52,6 +70,28 @@ class EGES(Model):
     encoder: SideInformationEncoder
 
     @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run; without features, items have one unknown field."""
+        codes, num_values = site.side_information()
+        if codes is None:
+            codes, num_values = torch.zeros(site.num_classes, 1, dtype=torch.int64), [1]
+        dimension = site.options.dimension
+        encoder = _small_encoder(codes, num_values, dimension, site.counts)
+        head = site.head(dimension)
+        if isinstance(getattr(head, "scorer", None), TableScorer):
+            nn.init.zeros_(head.scorer.weight)
+        return cls(encoder, head)
+
+    def training_sequences(self, site: Site, sequences: Sequences) -> Sequences:
+        """Return walks on the graph of what follows what within a session."""
+        options = site.options
+        if options.session_gap:
+            sequences = sessions_of(sequences, gap=options.session_gap)[0]
+        graph = ItemGraph.from_sequences(sequences, num_items=site.num_classes)
+        seeded = torch.Generator().manual_seed(options.seed)
+        return graph.walks(options.walks, options.walk_length, generator=seeded)
+
+    @classmethod
     def create(
         cls,
         counts: Tensor,
@@ -68,9 +108,7 @@ class EGES(Model):
             raise ValueError(
                 f"side must have one row for each of {len(counts):,} counts, got {len(side):,}"
             )
-        encoder = SideInformationEncoder(side, num_values, dimension, seen=counts > 0)
-        for table in (encoder.weight, encoder.side_weight):
-            nn.init.uniform_(table, -1 / dimension, 1 / dimension)
+        encoder = _small_encoder(side, num_values, dimension, counts)
         sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
         head = negative_sampling_head(sampler, dimension, negatives)
         for parameter in head.parameters():
@@ -132,3 +170,13 @@ class EGES(Model):
         hidden = self.item_vectors(batch.context[there])
         losses: Tensor = self.head(hidden, targets, generator=generator)
         return losses
+
+
+def _small_encoder(
+    side: Tensor, num_values: Sequence[int], dimension: int, counts: Tensor
+) -> SideInformationEncoder:
+    """Return an encoder that starts near 0; items without a count stand by their fields."""
+    encoder = SideInformationEncoder(side, num_values, dimension, seen=counts > 0)
+    for table in (encoder.weight, encoder.side_weight):
+        nn.init.uniform_(table, -1 / dimension, 1 / dimension)
+    return encoder

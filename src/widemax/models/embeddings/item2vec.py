@@ -7,13 +7,34 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from widemax.data import Sequences
+from widemax.data import Sequences, sessions_of
+from widemax.declarations import Site, declare
 from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head
+from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPLE, WINDOW
 from widemax.sampling import UnigramSampler
 from widemax.sampling.counts import check_counts
 from widemax.validation import check_tensor
 
 
+@declare.model(
+    "item2vec",
+    options=[DIMENSION, WINDOW, SUBSAMPLE, SESSION_GAP, MAX_HISTORY],
+    traits=["gradients", "kernel", "windows"],
+    usual={
+        "trainer": "kernel",
+        "dimension": 64,
+        "sampler": "unigram",
+        "objective": "negative-sampling",
+        # A batch is many windows: each pair has its own negatives.
+        "per_example": True,
+        "unique": False,
+        "num_samples": 5,
+        "distortion": 0.25,
+        "epochs": 20,
+        "window": 20,
+        "metric": "ndcg@20",
+    },
+)
 class Item2Vec(SkipGram):
     """Vectors of items from the items that were chosen together with them.
 
@@ -43,6 +64,13 @@ class Item2Vec(SkipGram):
     >>> model.topk(asked, 1, exclude=asked.context).ids.tolist()
     [[3]]
     """
+
+    starts_small = True
+
+    def training_sequences(self, site: Site, sequences: Sequences) -> Sequences:
+        """Return the sessions of the users: their histories, cut where nothing came for long."""
+        gap = site.options.session_gap
+        return sessions_of(sequences, gap=gap)[0] if gap else sequences
 
     @classmethod
     def with_negatives(

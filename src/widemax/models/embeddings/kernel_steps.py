@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from widemax.data import Sequences
+from widemax.declarations import Need, Site, declare
 from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.kernels.models.word2vec import Corpus, Opponents, Tables, train_words
 from widemax.kernels.sampling.alias import build_alias_table, scaled_weights
@@ -21,7 +22,14 @@ from widemax.objectives import negative_sampling
 from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.training.guard import NonFiniteError
-from widemax.training.steps import shuffled
+from widemax.training.steps import (
+    EPOCHS,
+    LEARNING_RATE,
+    SCHEDULE,
+    STEPS,
+    WARMUP_STEPS,
+    shuffled,
+)
 from widemax.validation import check_positive, check_whole
 
 _REGISTER = 8
@@ -34,6 +42,36 @@ _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
 _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
 
 
+@declare.trainer(
+    "kernel",
+    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS, STEPS],
+    needs=[
+        Need("model", trait="kernel", why="trains skip-gram and CBOW"),
+        Need("head", trait="kernel", why="knows negative sampling and trees"),
+        Need("scorer", trait="kernel", why="knows plain tables"),
+        Need("sampler", trait="kernel", why="draws by fixed frequencies"),
+        Need("objective", trait="kernel", why="knows negative sampling and trees"),
+    ],
+    fixed={
+        "bias": False,
+        "similarity": "dot",
+        "temperature": 1.0,
+        "unique": False,
+        "per_example": True,
+    },
+    usual={
+        "sampler": "unigram",
+        "objective": "negative-sampling",
+        "num_samples": 5,
+        "unique": False,
+        "per_example": True,
+        "learning_rate": 0.05,
+        "schedule": "linear",
+        "patience": 0,
+        # Negative sampling does not learn probabilities: its loss says little about its vectors.
+        "metric": "mrr",
+    },
+)
 class Word2VecSteps:
     """Skip-gram or CBOW, with negative sampling or a tree, in steps of some thousand words.
 
@@ -89,6 +127,18 @@ class Word2VecSteps:
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self._step = 0
         self.load_state({})
+
+    @classmethod
+    def build(cls, site: Site, model: Any) -> Word2VecSteps:
+        """Return how a run trains its model: on the sentences or sessions themselves."""
+        options = site.options
+        return cls(
+            model,
+            model.training_sequences(site, site.corpus),
+            window=options.window,
+            threads=options.threads,
+            seed=options.seed,
+        )
 
     def take(self, step: int, learning_rate: float) -> None:
         """Train on the jobs of this step."""

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from widemax.data import Sequences, WindowBatch, Windows
+from widemax.declarations import Site, declare
 from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead, SampledHead, Tree
 from widemax.models.base import Model
+from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
 from widemax.objectives import negative_sampling
 from widemax.sampling import Sampler, UnigramSampler
 from widemax.scoring import TableScorer
@@ -37,6 +39,8 @@ class WordModel(BagModel):
     """
 
     keep: Tensor
+    starts_small = False
+    """Whether a run starts near 0 even where gradients train it."""
 
     def __init__(self, encoder: BagEncoder, head: Head, *, keep: Tensor | None = None) -> None:
         super().__init__(encoder, head)
@@ -69,6 +73,17 @@ class WordModel(BagModel):
         """Return an untrained model with hierarchical softmax on a Huffman tree."""
         head = HierarchicalHead(dimension, Tree.huffman(counts), sparse=True)
         return cls._small(head, counts, dimension, subsample)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        keep = keep_probability(site.counts.clamp(min=1), options.subsample)
+        encoder = BagEncoder(site.num_classes, options.dimension)
+        model = cls(encoder, site.head(options.dimension), keep=keep)
+        if cls.starts_small or options.trainer == "kernel":
+            start_small(model)
+        return model
 
     @classmethod
     def _small(cls, head: Head, counts: Tensor, dimension: int, subsample: float) -> Self:
@@ -107,6 +122,18 @@ class WordModel(BagModel):
         return WindowBatch(context=thin, targets=batch.targets[there])
 
 
+@declare.model(
+    "cbow",
+    options=[DIMENSION, WINDOW, SUBSAMPLE],
+    traits=["gradients", "kernel", "windows"],
+    usual={
+        "trainer": "kernel",
+        "dimension": 100,
+        "min_count": 5,
+        "subsample": 1e-4,
+        "epochs": 5,
+    },
+)
 class CBOW(WordModel):
     """A word from the mean of the words around it.
 
@@ -135,6 +162,20 @@ class CBOW(WordModel):
         return losses
 
 
+@declare.model(
+    "skip-gram",
+    options=[DIMENSION, WINDOW, SUBSAMPLE],
+    traits=["gradients", "kernel", "windows"],
+    usual={
+        "trainer": "kernel",
+        "dimension": 100,
+        "min_count": 5,
+        "subsample": 1e-4,
+        "epochs": 5,
+    },
+    # As in the program that came with the papers: pairs are many where a bag is one example.
+    usual_with={"kernel": {"learning_rate": 0.025}},
+)
 class SkipGram(WordModel):
     """A word from each of the words around it, one at a time.
 
@@ -203,5 +244,8 @@ def start_small(model: WordModel) -> None:
     # text would otherwise end before they have.
     widest = 1 / model.encoder.dimension
     nn.init.uniform_(model.encoder.weight, -widest, widest)
-    for parameter in model.head.parameters():
-        nn.init.zeros_(parameter)
+    head = model.head
+    # A network of its own, such as a tower, would stay at 0 for ever.
+    if isinstance(head, HierarchicalHead) or isinstance(getattr(head, "scorer", None), TableScorer):
+        for parameter in head.parameters():
+            nn.init.zeros_(parameter)

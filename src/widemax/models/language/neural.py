@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from widemax.data import Sequences, WindowBatch, Windows
+from widemax.declarations import Option, Site, declare
 from widemax.encoders import LSTMEncoder, NNLMEncoder
+from widemax.heads import Head, LayeredHead
 from widemax.models.base import Model
+from widemax.models.options import DIMENSION, DROPOUT, LANGUAGE, MAX_HISTORY
 from widemax.models.segments import SegmentBatch, Segments, sequence_starts, without_start
+from widemax.scoring.base import HIDDEN_SIZE
+from widemax.validation import ABSENT
+
+_PROPOSAL_REACH = 16
+
+HEAD_UNITS = Option(
+    "head_units",
+    0,
+    "Rectified units between the model and its output layer; 0 has none.",
+    most=2**16,
+)
 
 
 class NeuralLanguageModel(Model):
@@ -24,6 +41,12 @@ class NeuralLanguageModel(Model):
         return Windows(sequences, before=max_history, positions=positions)
 
 
+@declare.model(
+    "nnlm",
+    options=[DIMENSION, HIDDEN_SIZE, DROPOUT, MAX_HISTORY, HEAD_UNITS],
+    traits=["gradients", "context", "windows"],
+    usual={**LANGUAGE, "max_history": 4, "dimension": 100, "schedule": "linear"},
+)
 class NNLM(NeuralLanguageModel):
     """The neural probabilistic language model: a word from the vectors of the last few.
 
@@ -47,7 +70,34 @@ class NNLM(NeuralLanguageModel):
 
     encoder: NNLMEncoder
 
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        encoder = NNLMEncoder(
+            site.num_classes,
+            options.max_history,
+            options.dimension,
+            options.hidden_size,
+            dropout=options.dropout,
+            sparse=True,
+        )
+        return cls(encoder, _head(site, encoder.output_dimension))
 
+    @staticmethod
+    def min_parameter_count(site: Site) -> int:
+        """Return how many numbers the model has at least."""
+        options = site.options
+        read = options.hidden_size * options.max_history * options.dimension
+        return int(site.num_classes * options.dimension + read)
+
+
+@declare.model(
+    "lstm",
+    options=[DIMENSION, HIDDEN_SIZE, DROPOUT, MAX_HISTORY, HEAD_UNITS],
+    traits=["gradients", "context"],
+    usual={**LANGUAGE, "max_history": 35, "dimension": 128, "schedule": "linear"},
+)
 class LSTMLanguageModel(NeuralLanguageModel):
     """A word from the state of a recurrent network that has read the words before it.
 
@@ -71,6 +121,29 @@ class LSTMLanguageModel(NeuralLanguageModel):
 
     encoder: LSTMEncoder
 
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        encoder = LSTMEncoder(
+            site.num_classes,
+            options.dimension,
+            options.hidden_size,
+            dropout=options.dropout,
+            sparse=True,
+        )
+        return cls(encoder, _head(site, encoder.output_dimension))
+
+    @staticmethod
+    def min_parameter_count(site: Site) -> int:
+        """Return how many numbers the model has at least."""
+        units, dimension = site.options.hidden_size, site.options.dimension
+        return int(site.num_classes * dimension + 4 * units * (units + dimension))
+
+    def examples(self, site: Site, sequences: Sequences) -> Segments:
+        """Return stretches of text: one pass predicts all their words."""
+        return self.segments(sequences, length=site.options.max_history)
+
     @staticmethod
     def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:
         """Return stretches of ``length`` words: what to train on."""
@@ -91,5 +164,17 @@ class LSTMLanguageModel(NeuralLanguageModel):
             return super().forward(batch, generator=generator)
         counted = batch.targets >= 0
         hidden = self.encode_segments(batch.context)[counted]
-        losses: Tensor = self.head(hidden, batch.targets[counted], generator=generator)
-        return losses
+        # Each word of a segment with those before it, as far back as a proposal may read.
+        before = pad(batch.context, (_PROPOSAL_REACH - 1, 0), value=ABSENT)
+        context = before.unfold(1, _PROPOSAL_REACH, 1)[counted]
+        return self.losses(hidden, batch.targets[counted], context, generator)
+
+
+def _head(site: Site, dimension: int) -> Head:
+    """Return the head of a run, behind a layer of its own where that is asked for."""
+    units = site.options.head_units
+    if not units:
+        head: Head = site.head(dimension)
+        return head
+    layer = nn.Sequential(nn.Linear(dimension, units), nn.ReLU())
+    return LayeredHead(dimension, layer, site.head(units))

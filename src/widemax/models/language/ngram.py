@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
 from widemax.data import Sequences, Windows
+from widemax.declarations import Option, Site, declare
 from widemax.models.base import Model
 from widemax.models.context_head import ContextHead
 from widemax.ngrams import NGramModel
@@ -62,6 +63,21 @@ class NGramHead(ContextHead):
         return self.ngrams
 
 
+@declare.model(
+    "n-gram",
+    slots=["trainer"],
+    options=[
+        Option("order", 5, "Words of the longest n-grams that are counted.", least=1, most=16),
+        Option(
+            "smoothing",
+            "modified-kneser-ney",
+            "How unseen n-grams are predicted.",
+            choices=("kneser-ney", "maximum-likelihood", "modified-kneser-ney"),
+        ),
+    ],
+    traits=["fitted"],
+    usual={"trainer": "fit", "unknown": "<unk>", "end": "<eos>", "min_count": 2},
+)
 class NGram(Model):
     """An n-gram language model, fitted in one pass over the text.
 
@@ -88,6 +104,17 @@ class NGram(Model):
     def __init__(self, num_classes: int, smoothing: Smoothing, *, order: int = 5) -> None:
         super().__init__(None, NGramHead(num_classes))
         self.smoothing, self.order = smoothing, check_whole("order", order, 1, 16)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the model of a run, before it has counted."""
+        smoothing = getattr(NGramModel, site.options.smoothing.replace("-", "_"))
+        return cls(site.num_classes, smoothing, order=site.options.order)
+
+    @staticmethod
+    def min_parameter_count(site: Site) -> int:
+        """Return 0: nothing is allocated before it counts."""
+        return 0
 
     def fit(self, sequences: Sequences) -> None:
         """Count and smooth the n-grams of sentences."""

@@ -10,13 +10,30 @@ import torch
 from torch import Tensor, nn
 
 from widemax.data import WindowBatch
+from widemax.declarations import Option, Site, declare
 from widemax.encoders.mind import MINDEncoder
 from widemax.heads import Head
+from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, RETRIEVAL, USER_FEATURES
 from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
+from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
 from widemax.scoring.table import Similarity
 from widemax.validation import check_not_negative
 
 
+@declare.model(
+    "mind",
+    options=[
+        DIMENSION,
+        NUM_LAYERS,
+        HIDDEN_SIZE,
+        DROPOUT,
+        MAX_HISTORY,
+        USER_FEATURES,
+        Option("num_interests", 4, "Vectors of each user.", least=1, most=64),
+    ],
+    traits=["gradients", "context", "windows"],
+    usual=RETRIEVAL,
+)
 class MIND(HistoryModel):
     """The next item of a user who has several interests.
 
@@ -44,6 +61,20 @@ class MIND(HistoryModel):
     def __init__(self, encoder: MINDEncoder, head: Head, *, power: float = math.inf) -> None:
         super().__init__(encoder, head)
         self.power = power if power == math.inf else check_not_negative("power", power)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        encoder = MINDEncoder(
+            site.num_classes,
+            options.dimension,
+            (options.hidden_size,) * options.num_layers,
+            num_interests=options.num_interests,
+            user_features=site.user_encoder(),
+            dropout=options.dropout,
+        )
+        return cls(encoder, site.head(options.dimension, items=encoder.items))
 
     @classmethod
     def create(
@@ -94,8 +125,7 @@ class MIND(HistoryModel):
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""
         user = self.attend(self.hidden(batch), batch.targets)
-        losses: Tensor = self.head(user, batch.targets, generator=generator)
-        return losses
+        return self.losses(user, batch.targets, batch.context, generator)
 
     def attend(self, interests: Tensor, targets: Tensor) -> Tensor:
         """Return the interests [B, K, D] as one user vector [B, D], as the targets [B] see them."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from widemax.declarations import Site, declare
 from widemax.encoders import BagEncoder
+from widemax.models.options import DIMENSION, MAX_HISTORY
 from widemax.models.retrieval.history import HistoryModel
 
 
+@declare.model(
+    "next-item", options=[DIMENSION, MAX_HISTORY], traits=["gradients", "context", "windows"]
+)
 class NextItem(HistoryModel):
     """The next item of a user from the mean of what they had before.
 
@@ -25,3 +32,9 @@ class NextItem(HistoryModel):
     """
 
     encoder: BagEncoder
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        dimension = site.options.dimension
+        return cls(BagEncoder(site.num_classes, dimension), site.head(dimension))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch
+from widemax.declarations import Option, Site, declare
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import Head, SampledHead
+from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, NUM_ATTENTION_HEADS, RETRIEVAL
 from widemax.models.retrieval.history import HistoryModel
 from widemax.models.segments import SegmentBatch, Segments, sequence_starts, without_start
 from widemax.sampling import LogUniformSampler
@@ -16,6 +20,18 @@ from widemax.scoring import TableScorer
 _NUM_SAMPLES = 512
 
 
+@declare.model(
+    "sasrec",
+    options=[
+        DIMENSION,
+        NUM_ATTENTION_HEADS,
+        DROPOUT,
+        MAX_HISTORY,
+        Option("num_blocks", 2, "Blocks of attention.", least=1, most=64),
+    ],
+    traits=["gradients"],
+    usual={**RETRIEVAL, "sampler": "log-uniform", "dropout": 0.3},
+)
 class SASRec(HistoryModel):
     """An item from the state of a self-attention network that has read the items before it.
 
@@ -43,6 +59,25 @@ class SASRec(HistoryModel):
 
     def __init__(self, encoder: SASRecEncoder, head: Head | None = None) -> None:
         super().__init__(encoder, _default_head(encoder) if head is None else head)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        encoder = SASRecEncoder(
+            site.num_classes,
+            options.dimension,
+            options.max_history,
+            num_blocks=options.num_blocks,
+            num_heads=options.num_attention_heads,
+            dropout=options.dropout,
+            sparse=site.sparse,
+        )
+        return cls(encoder, site.head(options.dimension, items=encoder.items))
+
+    def examples(self, site: Site, sequences: Sequences) -> Segments:
+        """Return stretches of a user's items: one pass predicts all of them."""
+        return self.segments(sequences, length=site.options.max_history)
 
     @staticmethod
     def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:

@@ -1,4 +1,4 @@
-"""The next item from what a user does now, and from what he did before."""
+"""The next item from what a user does now, and from what they did before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,35 @@ from typing import Self
 from torch import Tensor, nn
 
 from widemax.data import WindowBatch
+from widemax.declarations import Option, Site, declare
+from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.sdm import SDMEncoder
+from widemax.models.options import (
+    DIMENSION,
+    DROPOUT,
+    MAX_HISTORY,
+    NUM_ATTENTION_HEADS,
+    RETRIEVAL,
+    USER_FEATURES,
+)
 from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
 from widemax.scoring.table import Similarity
 
 
+@declare.model(
+    "sdm",
+    options=[
+        DIMENSION,
+        NUM_ATTENTION_HEADS,
+        DROPOUT,
+        MAX_HISTORY,
+        USER_FEATURES,
+        ITEM_FEATURES,
+        Option("short", 10, "Last items that are the present session.", least=1, most=10_000),
+    ],
+    traits=["gradients", "context", "windows"],
+    usual={**RETRIEVAL, "num_attention_heads": 2},
+)
 class SDM(HistoryModel):
     """The next item of a user from their last items in order and a summary of the others.
 
@@ -34,6 +58,21 @@ class SDM(HistoryModel):
     """
 
     encoder: SDMEncoder
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        encoder = SDMEncoder(
+            site.num_classes,
+            options.dimension,
+            short=min(options.short, options.max_history),
+            num_heads=options.num_attention_heads,
+            item_codes=site.side_information()[0],
+            user_features=site.user_encoder(),
+            dropout=options.dropout,
+        )
+        return cls(encoder, site.head(options.dimension, items=encoder.items))
 
     @classmethod
     def create(

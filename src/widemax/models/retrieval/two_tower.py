@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Self, cast
 
 from torch import Tensor
 
 from widemax.data import WindowBatch
 from widemax.data.features.table import FeatureTable
+from widemax.declarations import Need, Site, declare
 from widemax.encoders.features import FeatureEncoder
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads import SampledHead
 from widemax.heads.base import ScorerHead
+from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES
 from widemax.models.retrieval.history import HistoryModel
 from widemax.objectives import Objective, sampled_softmax
 from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
 from widemax.sampling.counts import check_counts
+from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
 from widemax.scoring.table import Similarity
 from widemax.scoring.tower import TowerScorer
 from widemax.validation import as_int64
@@ -24,6 +27,24 @@ from widemax.validation import as_int64
 _ID_DROPOUT = 0.1
 
 
+@declare.model(
+    "two-tower",
+    options=[DIMENSION, NUM_LAYERS, HIDDEN_SIZE, MAX_HISTORY, USER_FEATURES],
+    traits=["gradients", "context", "windows"],
+    needs=[
+        Need("head", trait="vectors", why="compares the vectors of users and items"),
+        Need("scorer", names=("tower",), why="reads histories with the tower of the items"),
+    ],
+    usual={
+        **RETRIEVAL,
+        "scorer": "tower",
+        "sampler": "in-batch",
+        "similarity": "cosine",
+        "temperature": 0.1,
+        "num_layers": 1,
+        "hidden_size": 128,
+    },
+)
 class TwoTower(HistoryModel):
     """The next item of a user by the product of a user's vector and an item's, both computed.
 
@@ -67,6 +88,19 @@ class TwoTower(HistoryModel):
             if own != wanted:
                 raise ValueError(f"encoder must have {name} = {wanted:,}, got {own:,}")
         super().__init__(encoder, head)
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        head = site.head(options.dimension)
+        encoder = TwoTowerEncoder(
+            head.scorer.input_dimension,
+            options.dimension,
+            features=site.user_encoder(),
+            hidden_sizes=(options.hidden_size,) * options.num_layers,
+        )
+        return cls(encoder, head)
 
     @classmethod
     def create(

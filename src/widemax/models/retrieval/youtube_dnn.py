@@ -8,11 +8,32 @@ from typing import Self
 from torch import Tensor, nn
 
 from widemax.data import Sequences, WindowBatch, Windows
+from widemax.declarations import Option, Site, declare
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
+from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, RETRIEVAL, USER_FEATURES
 from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
+from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
 from widemax.scoring.table import Similarity
 
 
+@declare.model(
+    "youtube-dnn",
+    options=[
+        DIMENSION,
+        NUM_LAYERS,
+        HIDDEN_SIZE,
+        DROPOUT,
+        MAX_HISTORY,
+        USER_FEATURES,
+        Option(
+            "example_age",
+            False,
+            "Whether the model reads how old an example is; when serving it is 0.",
+        ),
+    ],
+    traits=["gradients", "context", "windows"],
+    usual=RETRIEVAL,
+)
 class YouTubeDNN(HistoryModel):
     """The next item of a user from what they watched, who they are, and the age of the example.
 
@@ -35,6 +56,22 @@ class YouTubeDNN(HistoryModel):
     """
 
     encoder: YouTubeDNNEncoder
+
+    @classmethod
+    def build(cls, site: Site) -> Self:
+        """Return the untrained model of a run."""
+        options = site.options
+        if options.example_age and not site.days:
+            raise ValueError("example_age needs times, and the log has none")
+        encoder = YouTubeDNNEncoder(
+            site.num_classes,
+            options.dimension,
+            (options.hidden_size,) * options.num_layers,
+            user_features=site.user_encoder(),
+            oldest_age=site.days if options.example_age else None,
+            dropout=options.dropout,
+        )
+        return cls(encoder, site.head(options.dimension, items=encoder.items))
 
     @classmethod
     def create(

@@ -1,4 +1,4 @@
-"""TOML: reading a flat file that nobody vouches for, writing one with its help beside it."""
+"""TOML: reading a file that nobody vouches for, writing one with its help beside it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-from widemax.runs.config.config import Config, check_key, settings
-from widemax.runs.config.settings import Setting, Value, shortened
+from widemax.declarations import Option, Value, shortened
+from widemax.runs.config.config import Config
+from widemax.runs.config.mixing import parts_text
+from widemax.runs.config.resolution import all_options, check_key, switched_off
+from widemax.runs.config.run_options import HEADINGS
 
 MAX_BYTES = 2**15
 """Longest file that is read: several times what ``to_toml`` writes."""
@@ -36,16 +39,7 @@ def read_toml(path: Path) -> dict[str, Value]:
 def to_toml(config: Config) -> str:
     r"""Return a configuration as a file: every value, its help and its limits as comments.
 
-    Formula: ``read_toml(to_toml(config)) == config``, for every text a setting may hold.
-
-    Shapes: one line a setting, below its comments.
-
-    Cost: a fraction of a millisecond; some 5 kB of text.
-
-    Reference: TOML 1.0.
-
-    Use when: a run is stored, or a file is wanted to start from. Avoid when: it matters where the
-    values came from (``show``).
+    What is written reads back equal. Settings that others switch off are left out.
 
     >>> print(to_toml(Config(user_column='tab\there "x"')).split("guesses by its name.")[1])
     <BLANKLINE>
@@ -55,13 +49,31 @@ def to_toml(config: Config) -> str:
     # Column of the items; empty
     """
     blocks = ["# The configuration of a widemax run. Flags override what stands here.\n"]
-    group = ""
-    for name, setting in settings().items():
-        if setting.group != group:
-            group = setting.group
+    tables, group = [], ""
+    for name, option in sorted(config.options.items(), key=lambda each: _place(each[1])):
+        if switched_off(option, config.values):
+            continue
+        if option.parts:
+            tables.append(_tables(config, name, option))
+            continue
+        if option.group != group:
+            group = option.group
             blocks.append(f"# --- {group} ---\n")
-        blocks.append(f"{_comment(setting)}\n{name} = {toml_value(getattr(config, name))}\n")
-    return "\n".join(blocks)
+        blocks.append(f"{_comment(option)}\n{name} = {toml_value(config.values[name])}\n")
+    # Tables come last: what follows their heading would belong to them.
+    return "\n".join(blocks + tables)
+
+
+def _place(option: Option) -> int:
+    return HEADINGS.index(option.group)
+
+
+def _tables(config: Config, name: str, option: Option) -> str:
+    lines = [f"# {option.help}"]
+    for part, _ in config.mixed:
+        values = {option.parts: part.name, "weight": part.weight, **dict(part.options)}
+        lines += [f"[[{name}]]", *(f"{key} = {toml_value(each)}" for key, each in values.items())]
+    return "\n".join(lines) + "\n"
 
 
 def toml_value(value: Value) -> str:
@@ -92,7 +104,7 @@ def _escaped_character(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _comment(setting: Setting) -> str:
+def _comment(setting: Option) -> str:
     # No name is broken at its hyphen.
     limits = textwrap.wrap(setting.limits_sentence, _WIDTH - 2, break_on_hyphens=False)
     return "\n".join(f"# {line}" for line in (setting.help, *limits))
@@ -132,10 +144,14 @@ def _read_bounded(path: Path) -> str:
 
 
 def _check(name: str, value: object) -> Value:
+    option = all_options().get(name)
+    if option is not None and option.parts and not isinstance(value, str):
+        return parts_text(option.parts, name, value)
     # Before the name: "[training]" is no misspelt setting but a heading too many.
     if isinstance(value, dict):
         raise ValueError(
             f"{shortened(repr(name))} is a table; write its settings at the top level, "
             "without a heading or a dot"
         )
-    return check_key(name).check(name, value)
+    check_key(name)
+    return all_options()[name].check(name, value)

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from widemax.declarations import declare
 from widemax.encoders import BagEncoder
 from widemax.extras import import_extra
 from widemax.storage.files import atomic_write
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
 
 # Old enough for every runtime of the last years, new enough for axes that are inputs.
 _OPSET, _IR_VERSION = 17, 8
 _MOST_BYTES = 2**31 - 2**20
 
 
+@declare.export("onnx", help="An ONNX model of the encoder.", traits=["run"])
+def export_onnx(path: str | Path, run: Run) -> None:
+    """Write the encoder of a run as an ONNX model."""
+    encoder: Any = getattr(run.model, "encoder", None)
+    if encoder is None:
+        raise ValueError(f"{type(run.model).__name__} has no encoder to export: it counts")
+    write_onnx_encoder(path, encoder)
+
+
 def write_onnx_encoder(path: str | Path, encoder: BagEncoder) -> None:
     """Write an encoder as an ONNX model that needs no Python to run.
 
-    Formula: hidden_b = Σ_h known(b, h) · u(max(context[b, h], 0)) / max(1, Σ_h known(b, h)), with
-    known = 1 where the id is not negative: the mean of ``BagEncoder``.
-
-    Shapes: input ``context`` int64 [B, H], padded with -1 → output ``hidden`` float32 [B, D];
-    B and H are free.
-
-    Cost: V·D·4 bytes, below 2 GB (the limit of the format); running takes O(B·H·D) memory.
-
-    Reference: the ONNX operators, opset 17.
-
-    Use when: queries are encoded where torch is not. Avoid when: torch is there. An id beyond the
-    classes is an error of the runtime, any negative one is padding.
+    It is the mean of ``BagEncoder``: input ``context`` int64 [B, H], padded with any negative
+    number, output ``hidden`` float32 [B, D]; B and H are free. The file must stay below 2 GB. An id
+    beyond the classes is an error of the runtime.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "encoder.onnx"

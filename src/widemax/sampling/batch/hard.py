@@ -39,6 +39,7 @@ class BatchHardNegativeSampler(ModelRankedSampler):
     row's own targets last; with ``semi_hard`` those below F(x, t) come first (t the row's
     lowest-scored positive), so that what beats the target is taken only where nothing else is
     left. log Q = 0 for every candidate and target, which means *not corrected*.
+    With ``allow_fewer`` a batch of fewer classes gives all it has.
 
     Shapes: hidden [B, D] → candidates [B, S], S at most the number of distinct targets.
 
@@ -63,17 +64,21 @@ class BatchHardNegativeSampler(ModelRankedSampler):
     [[3], [2], [1]]
     """
 
-    def __init__(self, num_classes: int, score: Score, *, semi_hard: bool = False) -> None:
+    def __init__(
+        self, num_classes: int, score: Score, *, semi_hard: bool = False, allow_fewer: bool = False
+    ) -> None:
         super().__init__(num_classes)
         if not callable(score):
             raise ValueError(f"score must be a function (hidden, ids) → scores, got {score!r}")
         self.score = score
-        self.semi_hard = semi_hard
+        self.semi_hard, self.allow_fewer = semi_hard, allow_fewer
 
     @classmethod
     def build(cls, site: Site) -> Self:
         """Return the sampler of a run, which asks the scorer of its head."""
-        return cls(site.num_classes, site.scorer.forward, semi_hard=site.options.semi_hard)
+        semi_hard = site.options.semi_hard
+        # The last batch of an epoch may be short.
+        return cls(site.num_classes, site.scorer.forward, semi_hard=semi_hard, allow_fewer=True)
 
     def available(self, targets: Tensor) -> int:
         """Return the number of distinct targets of the batch."""
@@ -92,6 +97,8 @@ class BatchHardNegativeSampler(ModelRankedSampler):
         hidden = self._check_hidden(hidden, len(targets))
         pool: Tensor = torch.unique(targets[targets != ABSENT])
         number = len(pool) if num_samples is None else check_num_samples(num_samples)
+        if self.allow_fewer:
+            number = min(number, len(pool))
         if number > len(pool):
             raise ValueError(
                 f"num_samples must be at most {len(pool):,}, the distinct targets of this batch, "

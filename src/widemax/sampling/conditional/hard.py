@@ -119,6 +119,11 @@ class HardNegativeSampler(ModelRankedSampler):
             num_ranks=site.options.num_ranks or None,
         )
 
+    @property
+    def max_samples(self) -> int:
+        """How many ranks there are to choose from."""
+        return self.num_ranks or self.num_classes - self.first_rank
+
     def available(self, targets: Tensor) -> int | None:
         """Return ``num_ranks``; None: as many as asked for."""
         return self.num_ranks
@@ -136,7 +141,7 @@ class HardNegativeSampler(ModelRankedSampler):
         num_samples = check_num_samples(
             self.num_ranks if num_samples is None else num_samples, rows=len(targets)
         )
-        most = self.num_ranks or self.num_classes - self.first_rank
+        most = self.max_samples
         if num_samples > most:
             raise ValueError(
                 f"num_samples must be at most {most:,}, the ranks from first_rank = "

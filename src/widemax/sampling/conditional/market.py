@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.declarations import Need, Site, declare
+from widemax.declarations import Site, declare
+from widemax.declarations.shared import ITEM_FEATURES
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, NUM_SAMPLES, Sampler, absent_as_zero
 from widemax.sampling.conditional.ngram import table_shape
@@ -22,9 +23,8 @@ from widemax.validation import as_int64, check_ids, check_num_samples, check_tar
 
 @declare.sampler(
     "market",
-    options=[NUM_SAMPLES, DISTORTION],
-    traits=["probability", "mixes"],
-    needs=[Need("model", trait="item-features", why="draws by a feature of the items")],
+    options=[NUM_SAMPLES, DISTORTION, ITEM_FEATURES],
+    traits=["probability", "mixes", "per-example"],
 )
 class MarketSampler(Sampler):
     """Draws for each example classes of its target's market, by a power of their counts.

@@ -31,7 +31,7 @@ PROPOSAL_ORDER = Option(
 @declare.sampler(
     "n-gram",
     options=[NUM_SAMPLES, PROPOSAL_ORDER],
-    traits=["draws", "probability"],
+    traits=["draws", "probability", "corpus", "per-example"],
     needs=[Need("model", trait="context", why="draws by what came before the target")],
 )
 class NGramSampler(DrawnSampler):
@@ -105,7 +105,11 @@ class NGramSampler(DrawnSampler):
     @classmethod
     def build(cls, site: Site) -> Self:
         """Return the sampler of a run: the n-grams of what is trained on."""
-        ids = site.corpus.joined() if site.corpus is not None else None
+        corpus = site.corpus
+        # A mark after each sequence, which no n-gram crosses.
+        ids = torch.full((len(corpus.values) + len(corpus),), ABSENT)
+        places = torch.arange(len(corpus.values)) + torch.repeat_interleave(corpus.lengths)
+        ids[places] = corpus.values
         return cls.from_corpus(ids, site.num_classes, order=site.options.proposal_order)
 
     @classmethod

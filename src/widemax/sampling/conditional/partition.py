@@ -32,7 +32,7 @@ from widemax.validation import (
     options=[
         Option("max_classes", 8192, "Distinct targets of a part of the data.", least=2, most=2**28)
     ],
-    traits=["probability"],
+    traits=["probability", "corpus"],
     needs=[Need("model", trait="windows", why="reads the data part by part, target by target")],
 )
 class PartitionSampler(Sampler):

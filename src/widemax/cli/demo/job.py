@@ -1,4 +1,4 @@
-"""``widemax demo``: the main job from end to end, on a shop that is simulated."""
+"""The job of ``widemax demo``: simulate, train, evaluate, recommend."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
-from widemax.cli.demo_folder import demo_folder
-from widemax.cli.demo_pages import (
+from widemax.cli.demo.folder import demo_folder
+from widemax.cli.demo.pages import (
     FIGURES,
     NewItem,
     say,
@@ -23,11 +23,12 @@ from widemax.cli.demo_pages import (
     show_shop,
     show_user,
 )
-from widemax.cli.train import train_verb
+from widemax.cli.train import train_run
 from widemax.cli.waiting import waiting
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.data.simulation.shop_titles import MOST_TITLES
-from widemax.runs.config.resolved import flag_of, read_config
+from widemax.runs.config import read_config
+from widemax.runs.config.resolution import all_options
 from widemax.runs.run import Neighbour, Run
 from widemax.storage.files import atomic_write
 from widemax.validation import check_whole
@@ -50,11 +51,14 @@ _SHOWN, _NEAREST = 10, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What a user had, and what he is recommended."""
+    """What a user had, and what they are recommended."""
 
     user_id: str
+    """Who."""
     history: Sequence[str]
+    """What they looked at, oldest first."""
     found: Sequence[Neighbour]
+    """What they are recommended, best first."""
 
 
 def run_demo(
@@ -112,11 +116,13 @@ def _train(console: Console, folder: Path, model: str, settings: Mapping[str, ob
     """Print the command that trains a model, and do what it does."""
     flags = {"model": model, **{name: _plain(value) for name, value in settings.items()}}
     source, run = folder / _LOG, folder / model
-    words = [word for name, value in flags.items() for word in (flag_of(name), str(value))]
+    words = [
+        word for name, value in flags.items() for word in (all_options()[name].flag, str(value))
+    ]
     command = ["widemax", "train", str(source), "--folder", str(run), *words]
     console.print()
     say(console, f"$ {shlex.join(command)}")
-    train_verb(source, run, read_config(None, flags), resume=False)
+    train_run(source, run, read_config(None, flags, source="log"), resume=False)
 
 
 def _plain(value: object) -> object:

@@ -43,6 +43,6 @@ def _check_own(folder: Path) -> None:
 
 def _remove_run(run: Path) -> None:
     if run.is_dir():
-        # Someone may go on with a run that was stopped: that one is not taken from under him.
+        # Someone may go on with a run that was stopped: that one is not taken away.
         with CheckpointStore(run):
             shutil.rmtree(run)

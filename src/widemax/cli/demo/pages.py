@@ -32,13 +32,16 @@ FIGURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class NewItem:
-    """Where a new item stands for a user, among what he has not seen."""
+    """Where a new item stands for a user, among what they have not seen."""
 
     item_id: str
+    """The item."""
     place: int
+    """Where the model puts it."""
     place_by_taste: int
     """Where the simulated taste of the user puts it, popularity aside."""
     of: int
+    """How many items there are to recommend."""
 
 
 def say(console: Console, text: str) -> None:
@@ -91,7 +94,7 @@ def show_user(
     history: Sequence[str],
     found: Sequence[Neighbour],
 ) -> None:
-    """Print what a user had, and what he is recommended."""
+    """Print what a user had, and what they are recommended."""
     console.print()
     _show_items(console, f"What {user_id} looked at, oldest first", shop, history)
     scores = {str(each.key): each.score for each in found}
@@ -109,7 +112,7 @@ def show_new_item(
     say(
         console,
         f"By its title, category and price alone it is at place {new.place:,} of {new.of:,} for "
-        f"this user; by the taste that was simulated for him, popularity aside, at place "
+        f"this user; by the taste that was simulated for them, popularity aside, at place "
         f"{new.place_by_taste:,}",
     )
     say(console, f"Most like it: {beside}")

@@ -1,0 +1,21 @@
+"""``widemax analogy``: what C is to as A is to B."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from widemax.cli.asking import AsJson, Count, RunFolder, load_run, print_neighbours
+
+
+def analogy(
+    run: RunFolder,
+    a: Annotated[str, typer.Argument(help="man is to ...")],
+    b: Annotated[str, typer.Argument(help="... king as ...")],
+    c: Annotated[str, typer.Argument(help="... woman is to what?")],
+    k: Count = 10,
+    json: AsJson = False,
+) -> None:
+    """Print what C is to as A is to B."""
+    print_neighbours(load_run(run).analogy(a, b, c, k=k), as_json=json)

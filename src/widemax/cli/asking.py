@@ -1,0 +1,66 @@
+"""What the verbs share that ask a trained run: their arguments, loading, and printing answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from widemax.cli.printable import printable
+from widemax.cli.waiting import starting, waiting
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Neighbour, Run
+
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Do not use the index.")]
+Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many.")]
+
+_LARGEST_EXPONENT = 700
+
+
+def load_run(folder: Path) -> Run:
+    """Return a run, saying so where it takes long."""
+    # Here and not above: torch takes seconds to load, and --help should not.
+    with starting():
+        from widemax.runs.run import Run
+
+    with waiting(f"loading {folder}"):
+        return Run(folder)
+
+
+def print_neighbours(found: Iterable[Neighbour], *, as_json: bool) -> None:
+    """Print keys, scores and titles, best first."""
+    if as_json:
+        rows = [
+            {"key": each.key, "score": each.score, **({"title": each.title} if each.title else {})}
+            for each in found
+        ]
+        typer.echo(json.dumps(rows))
+        return
+    for each in found:
+        title = f"  {printable(each.title)}" if each.title else ""
+        typer.echo(f"{each.score:9.4f}  {printable(each.key)}{title}")
+
+
+def perplexity_of(mean_log_prob: float) -> float:
+    """Return exp(−mean log P), infinite where a float cannot hold it.
+
+    >>> round(perplexity_of(-1.0), 4)
+    2.7183
+    """
+    return math.exp(-mean_log_prob) if mean_log_prob > -_LARGEST_EXPONENT else math.inf
+
+
+def finite(value: Any) -> Any:
+    """Return a number as JSON can hold it: null stands for one that is not finite.
+
+    >>> finite(0.5), finite(float("inf")), finite("a text")
+    (0.5, None, 'a text')
+    """
+    return None if isinstance(value, float) and not math.isfinite(value) else value

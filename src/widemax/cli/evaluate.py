@@ -1,0 +1,112 @@
+"""``widemax evaluate``: exact metrics on what was held out, and tests of word vectors."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from widemax.cli.asking import AsJson, RunFolder, finite, load_run, perplexity_of
+from widemax.cli.printable import printable
+from widemax.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
+
+
+def evaluate(
+    run: RunFolder,
+    similarity: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Pairs of words with scores, such as WordSim-353."),
+    ] = None,
+    analogies: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Questions of four words, as word2vec has them."),
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="popularity", help="Of a log: also by how popular what was chosen is."
+        ),
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """Print exact metrics on what was held out of training, or test the vectors of words."""
+    if by not in ("", "popularity"):
+        raise ValueError(f"by must be popularity, got {by!r}")
+    loaded = load_run(run)
+    if similarity or analogies:
+        _test_words(loaded, similarity or [], analogies or [], as_json=json)
+    elif loaded.data.source == "log":
+        _evaluate_log(loaded, by_popularity=bool(by), as_json=json)
+    elif by:
+        raise ValueError(f"{run} was trained on text: --by popularity is for logs")
+    else:
+        _evaluate_text(loaded, as_json=json)
+
+
+def _evaluate_text(run: Run, *, as_json: bool) -> None:
+    with waiting(f"evaluating {run.folder}"):
+        report = run.evaluate()
+    figures = {"examples": report.examples, **report.metrics()}
+    if run.model.causal:
+        figures["perplexity"] = perplexity_of(-report.loss)
+    if as_json:
+        typer.echo(json_module.dumps({name: finite(value) for name, value in figures.items()}))
+        return
+    for name, value in figures.items():
+        typer.echo(
+            f"{name:<12} {value:,.4f}" if isinstance(value, float) else f"{name:<12} {value:,}"
+        )
+
+
+def _evaluate_log(run: Run, *, by_popularity: bool, as_json: bool) -> None:
+    with waiting(f"evaluating {run.folder}"):
+        report = run.evaluate_recommendations()
+    if not by_popularity:
+        report = replace(report, buckets=())
+    if as_json:
+        figures = {"users": report.users, "targets": report.targets, **report.metrics()}
+        typer.echo(json_module.dumps(figures))
+        return
+    typer.echo(str(report))
+
+
+def _test_words(run: Run, similarity: list[Path], analogies: list[Path], *, as_json: bool) -> None:
+    """Print how the vectors of a run do in tests that people made."""
+    from widemax.evaluation import evaluate_analogies, evaluate_similarity
+
+    vectors = run.vectors()
+    rows: list[dict[str, Any]] = []
+    with waiting(f"testing {run.folder}"):
+        for path in similarity:
+            found = evaluate_similarity(vectors, path)
+            counts = {"pairs": found.pairs, "skipped": found.skipped}
+            rows.append({"test": path.name, **found.metrics(), **counts})
+        for path in analogies:
+            report = evaluate_analogies(vectors, path)
+            rows += [
+                {
+                    "test": path.name,
+                    "section": section.name,
+                    "accuracy": section.accuracy,
+                    "questions": section.questions,
+                    "skipped": section.skipped,
+                }
+                for section in (*report.sections, report.total)
+            ]
+    if as_json:
+        typer.echo(json_module.dumps([{name: finite(row[name]) for name in row} for row in rows]))
+        return
+    for row in rows:
+        figures = "  ".join(
+            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value:,}"
+            for name, value in row.items()
+            if not isinstance(value, str)
+        )
+        name = " ".join(value for value in row.values() if isinstance(value, str))
+        typer.echo(f"{printable(name):<45}  {figures}")

@@ -1,0 +1,31 @@
+"""``widemax export``: vectors, an index or an encoder for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from widemax.cli.asking import RunFolder, load_run
+from widemax.cli.completion import one_of
+from widemax.cli.waiting import waiting
+from widemax.declarations import find, names
+
+
+def export(
+    run: RunFolder,
+    path: Annotated[Path, typer.Argument(help="The file, or folder, to write.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help=f"One of {', '.join(names('export'))}.", autocompletion=one_of(names("export"))
+        ),
+    ] = "word2vec",
+) -> None:
+    """Write the vectors of a run, or its encoder (onnx), for other tools."""
+    # A misspelt format before torch is loaded.
+    found = find("export", to)
+    loaded = load_run(run)
+    with waiting(f"writing {path}"):
+        loaded.export(path, to=found.name)

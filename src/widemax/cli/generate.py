@@ -1,0 +1,23 @@
+"""``widemax generate``: a text drawn from a language model."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated
+
+import typer
+
+from widemax.cli.asking import AsJson, RunFolder, load_run
+from widemax.cli.printable import printable
+
+
+def generate(
+    run: RunFolder,
+    start: Annotated[str, typer.Option(help="How the text begins.")] = "",
+    num_words: Annotated[int, typer.Option(min=1, help="Words at most.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Print a text drawn from a language model (n-gram, nnlm or lstm)."""
+    words = load_run(run).generate(start, num_words=num_words, seed=seed)
+    typer.echo(json_module.dumps(words) if json else printable(" ".join(words)))

@@ -1,0 +1,47 @@
+"""``widemax index``: what recommend and similar search in."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from widemax.cli.asking import AsJson, RunFolder, load_run
+from widemax.cli.completion import one_of
+from widemax.cli.waiting import waiting
+
+INDEX_KINDS = ("auto", "exact", "hnsw", "ivf")
+
+
+def index(
+    run: RunFolder,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help=f"One of {', '.join(INDEX_KINDS)}; auto is exact below 50,000 keys.",
+            autocompletion=one_of(INDEX_KINDS),
+        ),
+    ] = "auto",
+    recall: Annotated[
+        float, typer.Option(help="Part of the exact answer that is to be found.")
+    ] = 0.95,
+    json: AsJson = False,
+) -> None:
+    """Build what recommend and similar search in, and print how much of the truth it finds."""
+    loaded, wanted = load_run(run), _kind(kind)
+    with waiting(f"indexing {run}"):
+        built = loaded.build_index(wanted, recall=recall)
+    if json:
+        rows = [{"for": each.purpose, "kind": each.kind, **asdict(each.report)} for each in built]
+        typer.echo(json_module.dumps(rows))
+        return
+    for each in built:
+        typer.echo(f"{each.purpose}: {each.kind}, {each.report}")
+
+
+def _kind(name: str) -> Any:
+    if name not in INDEX_KINDS:
+        raise ValueError(f"kind must be one of {', '.join(INDEX_KINDS)}, got {name!r}")
+    return name

@@ -1,0 +1,26 @@
+"""``widemax recommend``: what best follows a history, or the history of a user."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from widemax.cli.asking import AsJson, Count, Exact, RunFolder, load_run, print_neighbours
+
+
+def recommend(
+    run: RunFolder,
+    user: Annotated[str | None, typer.Option(help="A user of the log.")] = None,
+    history: Annotated[
+        list[str] | None, typer.Option(help="An item; repeat, oldest first.")
+    ] = None,
+    k: Count = 10,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Print what best follows a history, or the history of a user."""
+    if (user is None) == (not history):
+        raise ValueError("give either --user or --history")
+    found = load_run(run).recommend(history or None, user=user, k=k, exact=exact)
+    print_neighbours(found, as_json=json)

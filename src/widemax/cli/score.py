@@ -1,0 +1,29 @@
+"""``widemax score``: how probable each word of a sentence is."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated
+
+import typer
+
+from widemax.cli.asking import AsJson, RunFolder, finite, load_run, perplexity_of
+from widemax.cli.printable import printable
+
+
+def score(
+    run: RunFolder,
+    sentence: Annotated[str, typer.Argument(help="Words of the run, in one pair of quotes.")],
+    json: AsJson = False,
+) -> None:
+    """Print the log probability of each word of a sentence."""
+    words = load_run(run).score(sentence)
+    mean = sum(value for _, value in words) / len(words)
+    if json:
+        rows = [{"word": word, "log_prob": finite(value)} for word, value in words]
+        figures = {"mean_log_prob": finite(mean), "perplexity": finite(perplexity_of(mean))}
+        typer.echo(json_module.dumps({"words": rows, **figures}))
+        return
+    for word, value in words:
+        typer.echo(f"{value:9.4f}  {printable(word)}")
+    typer.echo(f"{mean:9.4f}  mean; perplexity {perplexity_of(mean):,.2f}")

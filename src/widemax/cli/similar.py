@@ -1,0 +1,27 @@
+"""``widemax similar``: the neighbours of words or items."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from widemax.cli.asking import AsJson, Count, Exact, RunFolder, load_run, print_neighbours
+from widemax.cli.printable import printable
+
+
+def similar(
+    run: RunFolder,
+    keys: Annotated[list[str], typer.Argument(help="Words or items of the run.")],
+    k: Count = 10,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Print the keys most similar to each given one."""
+    loaded = load_run(run)
+    # All of them before the first is printed: a misspelt last key leaves no half answer.
+    answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
+    for key, found in zip(keys, answers, strict=True):
+        if len(keys) > 1 and not json:
+            typer.echo(f"{printable(key)}:")
+        print_neighbours(found, as_json=json)

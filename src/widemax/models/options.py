@@ -1,0 +1,74 @@
+"""The options that several models share, and what they are usually trained with."""
+
+from __future__ import annotations
+
+from widemax.declarations import Option, Value
+
+DIMENSION = Option("dimension", 64, "Length of every class vector.", least=1, most=65_536)
+DROPOUT = Option("dropout", 0.2, "Part of the units left out in a step.", most=0.99)
+MAX_HISTORY = Option(
+    "max_history",
+    50,
+    "Most earlier items of a user, or words of a text, that the model reads.",
+    least=1,
+    most=10_000,
+    group="Data",
+)
+WINDOW = Option(
+    "window",
+    5,
+    "Neighbours on each side that a word or item predicts.",
+    least=1,
+    most=1000,
+    group="Data",
+)
+SUBSAMPLE = Option(
+    "subsample",
+    0.0,
+    "Classes more frequent than this share are thinned out; 0 keeps all.",
+    most=1.0,
+    group="Data",
+)
+SESSION_GAP = Option(
+    "session_gap",
+    0.0,
+    "Seconds without a choice after which another session begins; 0 has one a user.",
+    most=1e12,
+    group="Data",
+)
+USER_FEATURES = Option(
+    "user_features",
+    "",
+    "File with features of users; empty takes the .user beside an .inter.",
+    group="Data",
+)
+NUM_ATTENTION_HEADS = Option("num_attention_heads", 1, "Heads of each attention.", least=1, most=64)
+
+RETRIEVAL: dict[str, Value] = {
+    "dimension": 64,
+    "sampler": "uniform",
+    "num_samples": 800,
+    "dropout": 0.0,
+    "metric": "ndcg@20",
+    "epochs": 20,
+}
+"""What models of users are usually trained with."""
+
+NEIGHBOURS: dict[str, Value] = {
+    "dimension": 64,
+    "sampler": "unigram",
+    "objective": "negative-sampling",
+    "num_samples": 10,
+    # A batch is many windows: each pair has its own negatives.
+    "per_example": True,
+    "unique": False,
+    "metric": "ndcg@20",
+    "epochs": 10,
+    "optimizer": "adagrad",
+    "learning_rate": 0.1,
+    "schedule": "linear",
+}
+"""What skip-gram on walks or on clicks and bookings is usually trained with."""
+
+LANGUAGE: dict[str, Value] = {"unknown": "<unk>", "end": "<eos>", "min_count": 2, "bias": True}
+"""What neural language models are usually trained with."""

@@ -1,0 +1,302 @@
+"""Which methods a configuration is put together from, and which settings they have together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from widemax.declarations import (
+    Declaration,
+    Option,
+    Value,
+    declared,
+    find,
+    names,
+    nearest,
+    shortened,
+)
+from widemax.runs.config.mixing import Part, parse_parts
+from widemax.runs.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES
+
+GRADIENTS = "gradients"
+"""The trait of models that can be trained by gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """The methods of a configuration, and every setting that these have."""
+
+    parts: Mapping[str, Declaration]
+    """The method in each slot."""
+    mixed: tuple[tuple[Part, Declaration], ...]
+    """The methods of a mixture."""
+    options: Mapping[str, Option]
+    """Every setting that has an effect, in the order of ``--help``."""
+    values: Mapping[str, Value]
+    """What each of them is."""
+    origins: Mapping[str, str]
+    """Why: given, or usual with one of the methods; "default" otherwise."""
+
+
+def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
+    """Put the methods together that are given, usual or default, and check that they fit.
+
+    >>> resolve({"model": "skip-gram"}, None).values["trainer"]
+    'kernel'
+    >>> resolve({"model": "skip-gram", "objective": "sampled-softmax"}, None).values["trainer"]
+    'torch'
+    """
+    for name in given:
+        check_key(name)
+    model = _model(given.get("model", SLOTS["model"].default), source)
+    general = str(SLOTS["trainer"].default)
+    if "trainer" in given or model.usual.get("trainer", general) == general:
+        return _resolved(given, model, source)
+    try:
+        return _resolved(given, model, source)
+    except ValueError:
+        if GRADIENTS not in model.traits:
+            raise
+    # What is given asks for more than the usual trainer can do.
+    return _resolved(given, replace(model, usual={**model.usual, "trainer": general}), source)
+
+
+def _model(name: object, source: str | None) -> Declaration:
+    if name != "auto":
+        return find("model", name) if name in names("model") else _unknown_model(name)
+    if source is not None:
+        return find("model", AUTO[source])
+    # The data decide later: until then the settings of both are settings.
+    log, text = (find("model", each) for each in AUTO.values())
+    return replace(
+        log,
+        name="auto",
+        options=tuple({option.name: option for option in (*log.options, *text.options)}.values()),
+        traits=tuple(dict.fromkeys((*log.traits, *text.traits))),
+        usual={},
+        usual_with={},
+    )
+
+
+def _unknown_model(name: object) -> Declaration:
+    SLOTS["model"].among(("auto", *names("model"))).check("model", name)
+    raise AssertionError
+
+
+def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None) -> Resolution:
+    parts: dict[str, Declaration] = {}
+    for slot, part in _chosen(given, model):
+        parts[slot] = part
+    usual = _usual(parts)
+    mixed = _mixed(given, usual, parts)
+    options = _options(parts, mixed, source)
+    values: dict[str, Value] = {}
+    origins: dict[str, str] = {}
+    for name, option in options.items():
+        if name in parts:
+            values[name] = parts[name].name
+        elif name in given:
+            values[name] = option.check(name, given[name])
+        else:
+            values[name] = usual[name][0] if name in usual else option.default
+        origins[name] = "given" if name in given else usual.get(name, (0, "default"))[1]
+    for name in given:
+        if reason := _no_effect(name, options, values, parts, source):
+            raise ValueError(f"{name} {reason}")
+    _check_fit(parts, [each for _, each in mixed], values)
+    return Resolution(parts=parts, mixed=mixed, options=options, values=values, origins=origins)
+
+
+def _chosen(given: Mapping[str, Value], model: Declaration) -> Iterator[tuple[str, Declaration]]:
+    """Yield the method in each slot, from the model down."""
+    yield "model", model
+    above, waiting = [model], list(model.slots)
+    while waiting:
+        slot = waiting.pop(0)
+        name = given.get(slot)
+        if name is None:
+            usual = [each.usual[slot] for each in above if slot in each.usual]
+            name = usual[0] if usual else SLOTS[slot].default
+        part = find(slot, name)
+        yield slot, part
+        above.append(part)
+        waiting += part.slots
+
+
+def _usual(parts: Mapping[str, Declaration]) -> dict[str, tuple[Value, str]]:
+    """Return what the methods are usually trained with; the model knows best."""
+    found: dict[str, tuple[Value, str]] = {}
+    chosen = {part.name for part in parts.values()}
+    for part in parts.values():
+        conditional = [part.usual_with[name] for name in part.usual_with if name in chosen]
+        for usual in (*conditional, part.usual):
+            for name, value in usual.items():
+                found.setdefault(name, (value, f"usual with {part.kind} {part.name}"))
+    return found
+
+
+def _mixed(
+    given: Mapping[str, Value],
+    usual: Mapping[str, tuple[Value, str]],
+    parts: Mapping[str, Declaration],
+) -> tuple[tuple[Part, Declaration], ...]:
+    for part in parts.values():
+        for option in part.options:
+            if option.parts:
+                default = usual.get(option.name, (option.default, ""))[0]
+                text = option.check(option.name, given.get(option.name, default))
+                listed = parse_parts(option.parts, option.name, str(text))
+                return tuple((each, find(option.parts, each.name)) for each in listed)
+    return ()
+
+
+def _options(
+    parts: Mapping[str, Declaration],
+    mixed: tuple[tuple[Part, Declaration], ...],
+    source: str | None,
+) -> dict[str, Option]:
+    """Return every setting that has an effect, by heading."""
+    found: dict[str, Option] = {}
+    for slot, part in parts.items():
+        found[slot] = replace(
+            SLOTS[slot], choices=_choices(slot), group=GROUPS[slot], default=SLOTS[slot].default
+        )
+        for option in part.options:
+            found.setdefault(option.name, in_group(option, part.kind))
+    for _, part in mixed:
+        for option in part.options:
+            found.setdefault(option.name, in_group(option, part.kind))
+    for part in (RUN, *(SOURCES[each] for each in SOURCES if source in (None, each))):
+        found |= {option.name: option for option in part.options}
+    return found
+
+
+def in_group(option: Option, kind: str) -> Option:
+    """Return an option with the heading it stands under."""
+    return option if option.group else replace(option, group=GROUPS[kind])
+
+
+def _choices(slot: str) -> tuple[str, ...]:
+    return ("auto", *names(slot)) if slot == "model" else names(slot)
+
+
+@cache
+def _own_settings() -> frozenset[str]:
+    return frozenset(
+        option.name for part in (RUN, *SOURCES.values()) for option in part.options
+    ) | frozenset(SLOTS)
+
+
+def all_options() -> dict[str, Option]:
+    """Return every setting there is, whichever method it belongs to.
+
+    >>> all_options()["dimension"].limits
+    'a whole number between 1 and 65,536'
+    """
+    found: dict[str, Option] = {}
+    for slot, option in SLOTS.items():
+        found[slot] = replace(option, choices=_choices(slot), group=GROUPS[slot])
+        for part in declared(slot).values():
+            for each in part.options:
+                found.setdefault(each.name, in_group(each, slot))
+    for part in (RUN, *SOURCES.values()):
+        found |= {option.name: option for option in part.options}
+    return found
+
+
+def check_key(name: str) -> None:
+    """Raise if nothing has a setting of that name; the error names the nearest one.
+
+    >>> check_key("learning-rat")
+    Traceback (most recent call last):
+    ValueError: 'learning-rat' is not a setting; did you mean 'learning_rate'?
+    """
+    if name in _own_settings():
+        return
+    known = all_options()
+    if name not in known:
+        hint = nearest(name, tuple(known)) or "; --print-config lists them all"
+        raise ValueError(f"{shortened(repr(name))} is not a setting{hint}")
+
+
+def _no_effect(
+    name: str,
+    options: Mapping[str, Option],
+    values: Mapping[str, Value],
+    parts: Mapping[str, Declaration],
+    source: str | None,
+) -> str:
+    """Return why a setting has no effect; empty if it has one."""
+    if name in options:
+        return switched_off(options[name], values)
+    for kind, own in SOURCES.items():
+        if any(option.name == name for option in own.options):
+            return f"is for a {kind}, and this is a {source}"
+    if name in SLOTS:
+        return _without_slot(name, parts)
+    owners = [
+        (kind, each.name)
+        for kind in SLOTS
+        for each in declared(kind).values()
+        if any(option.name == name for option in each.options)
+    ]
+    kind = next((kind for kind, _ in owners if kind in parts), owners[0][0])
+    if kind not in parts:
+        return _without_slot(kind, parts)
+    wanted = one_of([each for its_kind, each in owners if its_kind == kind])
+    return f"has no effect with {kind} = {parts[kind].name!r}: it needs {kind} = {wanted}"
+
+
+def one_of(names: list[str]) -> str:
+    """Return names as a choice in words.
+
+    >>> one_of(["a", "b", "c"])
+    'a, b or c'
+    """
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def switched_off(option: Option, values: Mapping[str, Value]) -> str:
+    """Return which other setting makes one of the chosen methods' settings pointless, if any."""
+    if option.only_with and not values[option.only_with]:
+        return f"has no effect with {option.only_with} = {values[option.only_with]!r}"
+    if option.unless and values.get(option.unless):
+        return f"has no effect with {option.unless} = {values[option.unless]!r}"
+    return ""
+
+
+def _without_slot(slot: str, parts: Mapping[str, Declaration]) -> str:
+    """Say which method of the configuration has no place for a kind, and which ones have one."""
+    for kind in SLOTS:
+        having = [each.name for each in declared(kind).values() if slot in each.slots]
+        if having and kind in parts:
+            return (
+                f"has no effect with {kind} = {parts[kind].name!r}, which has no {slot}: it needs "
+                f"{kind} = {one_of(having)}"
+            )
+        if having:
+            return f"{_without_slot(kind, parts)}, which has a {slot}"
+    raise AssertionError(slot)
+
+
+def _check_fit(
+    parts: Mapping[str, Declaration], mixed: list[Declaration], values: Mapping[str, Value]
+) -> None:
+    """Raise for methods that are right by themselves and wrong together."""
+    for part in (*parts.values(), *mixed):
+        for need in part.needs:
+            other = parts.get(need.slot)
+            # A model that the data decide on is checked when they have.
+            if other is None or other.name == "auto" or need.is_met(other):
+                continue
+            able = [each.name for each in declared(need.slot).values() if need.is_met(each)]
+            raise ValueError(
+                f"{part.kind} = {part.name!r} {need.why}: {need.slot} must be "
+                f"{one_of(able)}, got {other.name!r}"
+            )
+        for name, wanted in part.fixed.items():
+            if name in values and values[name] != wanted:
+                raise ValueError(
+                    f"{part.kind} = {part.name!r} needs {name} = {wanted!r}, got {values[name]!r}"
+                )

@@ -1,0 +1,204 @@
+"""The settings of every run, and those of a log or a text; methods declare all others."""
+
+from __future__ import annotations
+
+from widemax.declarations import Declaration, Option
+
+LENGTH = "Length of the run"
+DATA = "Data"
+VALIDATION = "Validation"
+KEEPING = "Checkpoints and machine"
+
+MAX_STEPS = 10**12
+MAX_COUNT = 2**40
+
+SLOTS: dict[str, Option] = {
+    "model": Option("model", "auto", "The model to train; auto chooses by the data."),
+    "trainer": Option("trainer", "torch", "How it is trained."),
+    "head": Option("head", "sampled", "The output layer."),
+    "scorer": Option("scorer", "table", "Where the vector of a class comes from."),
+    "sampler": Option("sampler", "log-uniform", "Which classes compete with the target."),
+    "objective": Option("objective", "sampled-softmax", "How scores become a loss."),
+}
+"""The settings that name a method, with the one that is taken where nothing else is said."""
+
+GROUPS: dict[str, str] = {
+    "model": "Model",
+    "trainer": "Training",
+    "head": "Output layer",
+    "scorer": "Output layer",
+    "sampler": "Sampling",
+    "objective": "Sampling",
+}
+"""The heading of each kind of method in ``--help``."""
+
+HEADINGS = ("Model", "Output layer", "Sampling", "Training", LENGTH, DATA, VALIDATION, KEEPING)
+"""All headings, in the order they are shown."""
+
+RUN = Declaration(
+    kind="run",
+    name="run",
+    help="What every run has.",
+    slots=("model",),
+    options=(
+        Option(
+            "time_budget",
+            0.0,
+            "Seconds after which training ends; 0 sets no limit.",
+            most=1e9,
+            group=LENGTH,
+        ),
+        Option(
+            "min_count",
+            1,
+            "How often a class must occur to be kept.",
+            least=1,
+            most=MAX_COUNT,
+            group=DATA,
+        ),
+        Option(
+            "validation_size",
+            2000,
+            "Examples held out to choose the checkpoint by; 0 disables validation.",
+            most=10**9,
+            group=VALIDATION,
+        ),
+        Option(
+            "test_size",
+            10_000,
+            "Other examples held out for `evaluate`, which choose nothing.",
+            most=10**9,
+            group=VALIDATION,
+        ),
+        Option(
+            "validate_every",
+            0,
+            "Steps between validations; 0 is once an epoch.",
+            most=MAX_STEPS,
+            only_with="validation_size",
+            group=VALIDATION,
+        ),
+        Option(
+            "metric",
+            "loss",
+            "What decides which checkpoint is best, and when to stop.",
+            choices=("loss", "recall@20", "ndcg@20", "mrr"),
+            only_with="validation_size",
+            group=VALIDATION,
+        ),
+        Option(
+            "patience",
+            3,
+            "Validations without a better metric before training stops; 0 never stops early.",
+            most=1_000_000,
+            only_with="validation_size",
+            group=VALIDATION,
+        ),
+        Option(
+            "checkpoint_every",
+            0,
+            "Steps between checkpoints; 0 is once an epoch.",
+            most=MAX_STEPS,
+            group=KEEPING,
+        ),
+        Option(
+            "keep_last",
+            2,
+            "Checkpoints kept besides the best.",
+            least=1,
+            most=1000,
+            group=KEEPING,
+        ),
+        Option(
+            "seed",
+            0,
+            "Seed of the split, the parameters and the draws.",
+            most=2**63 - 1,
+            group=KEEPING,
+        ),
+        Option(
+            "threads",
+            0,
+            "Threads for arithmetic; 0 leaves them to torch.",
+            most=1024,
+            group=KEEPING,
+        ),
+        Option(
+            "tracking",
+            "",
+            "Where metrics go besides the run's own file; empty is nowhere else.",
+            choices=("", "tensorboard", "mlflow"),
+            group=KEEPING,
+        ),
+    ),
+)
+
+_COLUMNS = (
+    ("user_column", "Column of the users; empty guesses by its name."),
+    ("item_column", "Column of the items; empty guesses by its name."),
+    ("time_column", "Column of the times; empty guesses by its name."),
+)
+
+SOURCES: dict[str, Declaration] = {
+    "log": Declaration(
+        kind="source",
+        name="log",
+        help="A log of interactions.",
+        options=(
+            *(Option(name, "", help, group=DATA) for name, help in _COLUMNS),
+            Option(
+                "titles",
+                "",
+                "File with titles and the like to show; empty takes that of the items' features.",
+                group=DATA,
+            ),
+            Option(
+                "core",
+                0,
+                "Interactions that every user and item of a log must have; 0 keeps all.",
+                most=MAX_COUNT,
+                group=DATA,
+            ),
+            Option(
+                "split",
+                "last",
+                "What of a log is held out: the last item of some users, the last fifth of the "
+                "time, or whole users.",
+                choices=("last", "time", "user"),
+                group=VALIDATION,
+            ),
+        ),
+    ),
+    "text": Declaration(
+        kind="source",
+        name="text",
+        help="A text, one sentence a line.",
+        options=(
+            Option(
+                "unknown",
+                "",
+                "The word that stands for those below min_count; empty leaves them out.",
+                group=DATA,
+            ),
+            Option("end", "", "A word that ends every line; empty adds none.", group=DATA),
+            Option(
+                "tokens",
+                "",
+                "Regular expression of a word; empty splits at white space.",
+                group=DATA,
+            ),
+            Option(
+                "phrases",
+                0,
+                "How many times pairs of words are joined into phrases.",
+                most=10,
+                group=DATA,
+            ),
+            Option("cache", False, "Whether the encoded text is kept beside the file.", group=DATA),
+        ),
+    ),
+}
+"""The two kinds of data, each with settings of its own."""
+
+AUTO = {"log": "next-item", "text": "cbow"}
+"""The model that ``auto`` stands for."""

@@ -1,0 +1,183 @@
+"""The folder of a run: what it says about itself, and whether that still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from torch import Tensor
+
+from widemax.data import Source
+from widemax.data.summary import DataSummary
+from widemax.runs.config import Config
+from widemax.runs.config.toml import read_toml, to_toml
+from widemax.runs.features import ITEMS, USERS, store_features, stored_features
+from widemax.storage.files import atomic_write
+from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
+from widemax.vocabulary import Vocabulary
+
+FORMAT_VERSION = 2
+
+_VERSION = "format"
+_HASHED = (".parquet", ".safetensors")
+"""What of a folder is data: changed by nobody once it is written."""
+
+_DESCRIPTION, _CONFIG, _VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
+_SHOWN = "items.parquet"
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "source": (str,),
+    "kind": (str,),
+    "classes": (int,),
+    "days": (float, int),
+    "sha256": (str,),
+    "files": (dict,),
+}
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a run was begun there."""
+    return (folder / _DESCRIPTION).exists()
+
+
+def describe_source(path: str | Path, source: Source, *, grown: bool = False) -> dict[str, Any]:
+    """Return what distinguishes this source: where it is, and what was read from it.
+
+    ``grown`` says that some of the classes are of an older run.
+    """
+    digest = sha256()
+    for tensor in (source.sequences.values, source.sequences.offsets):
+        digest.update(_bytes(tensor))
+    return {
+        "source": str(Path(path).absolute()),
+        "kind": source.kind,
+        "classes": len(source.vocabulary),
+        "sequences": len(source.sequences),
+        "days": DataSummary.of(source).days,
+        "sha256": digest.hexdigest(),
+        **({"grown": True} if grown else {}),
+    }
+
+
+def has_grown(description: Mapping[str, Any]) -> bool:
+    """Return whether some classes are of an older run, so that the source does not name all."""
+    return description.get("grown") is True
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.contiguous().numpy().tobytes()
+
+
+def create_folder(
+    folder: Path, config: Config, source: Source, shown: pl.DataFrame | None = None
+) -> None:
+    """Make the folder with all but what is held out; ``finish_folder`` makes it a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / _CONFIG) as file:
+        file.write(to_toml(config).encode())
+    source.vocabulary.save(folder / _VOCABULARY)
+    store_features(folder, source)
+    if shown is not None:
+        with atomic_write(folder / _SHOWN) as file:
+            shown.write_parquet(file)
+
+
+def stored_titles(folder: Path) -> pl.DataFrame | None:
+    """Return what a run shows of its items, a row for each class; None if there is nothing."""
+    if not (folder / _SHOWN).is_file():
+        return None
+    return pl.read_parquet(check_unchanged(folder, _SHOWN), glob=False, hive_partitioning=False)
+
+
+def finish_folder(folder: Path, description: Mapping[str, Any]) -> None:
+    """Write ``run.json`` last, so that a folder with it is whole."""
+    # A changed byte may leave a table that can be read, with other words in it.
+    names = sorted(path.name for path in folder.iterdir() if path.suffix in _HASHED)
+    files = {name: file_sha256(folder / name) for name in names}
+    content = {**description, "files": files}
+    write_manifest(folder / _DESCRIPTION, FORMAT_VERSION, content, version_field=_VERSION)
+
+
+def check_run(folder: Path) -> dict[str, Any]:
+    """Return what ``run.json`` says, if this is the folder of a run that we can read."""
+    path = folder / _DESCRIPTION
+    if not path.is_file():
+        raise ValueError(f"{folder} is not the folder of a run: it has no {_DESCRIPTION}")
+    description = read_manifest(path, FORMAT_VERSION, version_field=_VERSION)
+    for name, wanted in _FIELDS.items():
+        if type(description.get(name)) not in wanted:
+            raise ValueError(
+                f"{path} is damaged: its field {name!r} must be of type {wanted[0].__name__}, "
+                f"got {str(description.get(name))[:60]!r}"
+            )
+    return description
+
+
+def check_unchanged(folder: Path, name: str) -> Path:
+    """Return the path of a file of a run, if it is still what was written."""
+    path = folder / name
+    check_file(path, sha256=check_run(folder)["files"].get(name))
+    return path
+
+
+def stored_config(folder: Path) -> Config:
+    """Return the configuration that a run was started with."""
+    path = folder / _CONFIG
+    values: dict[str, Any] = dict(read_toml(path))
+    try:
+        return Config(source=source_of(check_run(folder)["kind"]), **values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def source_of(kind: str) -> str:
+    """Return which settings data of a kind have.
+
+    >>> source_of("text"), source_of("csv")
+    ('text', 'log')
+    """
+    return "text" if kind == "text" else "log"
+
+
+def stored_vocabulary(folder: Path) -> Vocabulary:
+    """Return the vocabulary that a run was started with, if it is still the same."""
+    path = check_unchanged(folder, _VOCABULARY)
+    vocabulary, classes = Vocabulary.load(path), check_run(folder)["classes"]
+    if len(vocabulary) != classes:
+        raise ValueError(
+            f"{path} has {len(vocabulary):,} keys where {_DESCRIPTION} states {classes} classes"
+        )
+    return vocabulary
+
+
+def stored_summary(folder: Path) -> DataSummary:
+    """Return what the model of a run is built from."""
+    description = check_run(folder)
+    return DataSummary(
+        kind=description["kind"],
+        days=float(description["days"]),
+        vocabulary=stored_vocabulary(folder),
+        item_features=stored_features(folder, ITEMS),
+        user_features=stored_features(folder, USERS),
+    )
+
+
+def check_same_source(folder: Path, description: Mapping[str, Any], vocabulary: Vocabulary) -> None:
+    """Raise if a source is not what the run was begun on."""
+    same = check_run(folder)["sha256"] == description["sha256"]
+    if not same or vocabulary != stored_vocabulary(folder):
+        raise ValueError(
+            f"{description['source']} is not what {folder} was trained on: the content differs; "
+            "a run is resumed on the same data"
+        )
+
+
+def check_cold(folder: Path) -> None:
+    """Raise if a run without a checkpoint began from vectors: they are not kept, so it cannot."""
+    if "warm_start" in check_run(folder):
+        raise ValueError(
+            f"{folder} began from vectors and was stopped before its first checkpoint: "
+            "train it again, with them, in another folder"
+        )
