@@ -133,7 +133,20 @@ def evaluate_analogies(
     units = unit_rows(vectors.vectors[: len(words.first)])
     best = _best_rows(units, words.first, asked[:, :3], _SCORES[method])
     right = (best >= 0) & (words.first[best] == asked[:, 3])
-    return AnalogyReport(sections=_sections(names, questions, found, right.tolist()))
+    section = torch.tensor([question.section for question in questions])
+    known = torch.tensor([rows is not None for rows in found])
+    correct, questions_asked, skipped = (
+        torch.bincount(part, minlength=len(names)).tolist()
+        for part in (section[known][right], section[known], section[~known])
+    )
+    return AnalogyReport(
+        sections=tuple(
+            AnalogySection(
+                name=name, correct=correct[i], questions=questions_asked[i], skipped=skipped[i]
+            )
+            for i, name in enumerate(names)
+        )
+    )
 
 
 def read_questions(path: Path) -> tuple[list[str], list[_Question]]:
@@ -204,27 +217,4 @@ def _multiply(to_a: Tensor, to_b: Tensor, to_c: Tensor) -> Tensor:
     return shifted[1].mul_(shifted[2]).div_(shifted[0].add_(_EPSILON))
 
 
-_SCORES: dict[str, _Score] = {
-    "add": _add,
-    "multiply": _multiply,
-}
-
-
-def _sections(
-    names: list[str],
-    questions: list[_Question],
-    found: list[list[int] | None],
-    right: list[bool],
-) -> tuple[AnalogySection, ...]:
-    correct, asked, skipped = ([0] * len(names) for _ in range(3))
-    answers = iter(right)
-    for question, rows in zip(questions, found, strict=True):
-        if rows is None:
-            skipped[question.section] += 1
-        else:
-            asked[question.section] += 1
-            correct[question.section] += next(answers)
-    return tuple(
-        AnalogySection(name=name, correct=correct[i], questions=asked[i], skipped=skipped[i])
-        for i, name in enumerate(names)
-    )
+_SCORES: dict[str, _Score] = {"add": _add, "multiply": _multiply}

@@ -71,8 +71,11 @@ def evaluate_similarity(
             f"pairs must hold at least 2 whose words are among the first {len(words.first):,} "
             f"keys, got {len(used)} of {len(judged):,}"
         )
-    places = [rows for rows, _ in used]
-    cosines = _cosines(vectors, places)
+    first, second = (
+        unit_rows(vectors.vectors[list(rows)].double())
+        for rows in zip(*(places for places, _ in used), strict=True)
+    )
+    cosines = (first * second).sum(-1).numpy()
     scores = np.array([score for _, score in used])
     return SimilarityReport(
         pairs=len(used),
@@ -124,15 +127,6 @@ def _check_pairs(pairs: Iterable[ScoredPair]) -> list[ScoredPair]:
             raise ValueError(f"pairs[{place}] must be (word, word, finite number), got {pair!r}")
         checked.append((words[0], words[1], score))
     return checked
-
-
-def _cosines(vectors: KeyedVectors, places: list[list[int]]) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows, in float64."""
-    first, second = (
-        unit_rows(vectors.vectors[list(side)].double()) for side in zip(*places, strict=True)
-    )
-    cosines: NDArray[np.float64] = (first * second).sum(-1).numpy()
-    return cosines
 
 
 def _mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

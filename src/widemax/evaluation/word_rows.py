@@ -29,7 +29,11 @@ class WordRows:
         self, vectors: KeyedVectors, restrict_vocabulary: int | None, case_insensitive: bool
     ) -> None:
         self.case_insensitive = case_insensitive
-        spellings = [self._spelling(key) for key in _first_keys(vectors, restrict_vocabulary)]
+        keys = vectors.keys
+        if restrict_vocabulary is not None:
+            limit = check_whole("restrict_vocabulary", restrict_vocabulary, 1, MAX_CLASSES)
+            keys = keys.head(limit)
+        spellings = [self._spelling(key) for key in keys.to_list()]
         self._row_by_spelling: dict[str, int] = {}
         for row, spelling in enumerate(spellings):
             self._row_by_spelling.setdefault(spelling, row)
@@ -45,13 +49,6 @@ class WordRows:
 
     def _spelling(self, word: str) -> str:
         return word.upper() if self.case_insensitive else word
-
-
-def _first_keys(vectors: KeyedVectors, restrict_vocabulary: int | None) -> list[str]:
-    if restrict_vocabulary is None:
-        return vectors.keys.to_list()
-    limit = check_whole("restrict_vocabulary", restrict_vocabulary, 1, MAX_CLASSES)
-    return vectors.keys.head(limit).to_list()
 
 
 def unit_rows(vectors: Tensor) -> Tensor:
