@@ -43,7 +43,7 @@ def corrected_log_q(
     Reference: Khrylchenko et al. 2025, arXiv 2507.09331.
 
     Use when: one label per example, few samples, rare targets: its bias is a fraction of that of
-    ``sampled_softmax``. Avoid when: the loss value itself is to be read.
+    ``sampled_softmax``. Avoid when: the value of the loss is of interest.
 
     >>> import torch
     >>> loss = corrected_log_q(torch.tensor([0.0]), torch.tensor([[0.0, 0.0]]),
@@ -81,7 +81,7 @@ def _count_competing(candidate_scores: Tensor, hits: Tensor | None) -> Tensor:
 def _log_other_prob(
     target_log_expected_count: Tensor, positives: Positives, num_samples: int
 ) -> Tensor:
-    """Return log(1 − Q(t)), the chance that a draw is no positive, [B]."""
+    """Return log(1 − Q(t)), the log probability that a draw is not a positive, [B]."""
     log_count = like_positives(
         "target_log_expected_count", target_log_expected_count, positives.scores
     )

@@ -36,9 +36,9 @@ def sum_candidates(
     hits: Tensor | None = None,
     temperature: float = 1.0,
 ) -> LogSum:
-    """Return the log-sum-exp of each row over the candidates that are no hits.
+    """Return the log-sum-exp of each row over the candidates that are not hits.
 
-    The largest score is taken off first: float32 scores of 10,000 are spaced by 0.001, so
+    The largest score is subtracted first: float32 scores of 10,000 are spaced by 0.001, so
     F − log Q would round what the small difference of two of them still holds exactly.
     """
     scores = read_negatives(candidate_scores, rows)

@@ -80,7 +80,7 @@ class LearnedUnigramSampler(DrawnSampler):
         return node - self._first_leaf
 
     def log_prob(self, ids: Tensor) -> Tensor:
-        """Return log p(y) for each id, as the counts stand now."""
+        """Return log p(y) for each id by the current counts."""
         counts = self.tree[ids + self._first_leaf].double()
         return counts.log() - self.tree[1].double().log()
 

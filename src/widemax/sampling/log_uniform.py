@@ -75,11 +75,10 @@ class LogUniformSampler(DrawnSampler):
         generator: torch.Generator | None = None,
     ) -> Candidates:
         """Draw ``num_samples`` candidates, shared by the batch or for each example."""
-        drawn = None
         if self.unique and not self.per_example and targets.device.type == "cpu":
             drawn = self._sample_by_kernel(num_samples, targets, generator)
-        if drawn is not None:
-            return drawn
+            if drawn is not None:
+                return drawn
         return super().sample(num_samples, targets, hidden=hidden, generator=generator)
 
     def _sample_by_kernel(
@@ -88,7 +87,7 @@ class LogUniformSampler(DrawnSampler):
         """Return distinct draws and their counts by one kernel; None where most are asked for."""
         targets = check_targets(targets, self.num_classes)
         size = check_num_samples(num_samples, rows=1)
-        # Half of all classes are found in a few rounds; more, only the general way gives up on.
+        # Half of all classes are found in a few rounds; for more, only the general way gives up.
         if targets.dim() != 1 or not 0 < size <= self.num_classes // 2:
             return None
         # One row of them, as in the general way: the same seed then gives the same draws.

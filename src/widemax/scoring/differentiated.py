@@ -123,32 +123,25 @@ class DifferentiatedScorer(Scorer):
         check_hidden(hidden, self.dimension)
         if ids is None:
             scores = torch.cat([hidden[:, b.columns] @ b.weight.T for b in self._blocks()], dim=1)
-        elif ids.dim() == 1:
-            scores = self._shared_scores(hidden, ids)
         else:
-            scores = self._pair_scores(hidden, ids)
+            scores = self._scores_of(hidden, ids)
         biases = self.class_biases(ids)
         return scores if biases is None else scores + biases
 
-    def _shared_scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        parts, places = [], []
+    def _scores_of(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        flat, parts, places = ids.flatten(), [], []
         for block in self._blocks():
-            place = ((ids >= block.start) & (ids < block.stop)).nonzero()[:, 0]
-            parts.append(hidden[:, block.columns] @ self._rows(block, ids[place]).T)
+            place = ((flat >= block.start) & (flat < block.stop)).nonzero()[:, 0]
+            vectors = self._rows(block, flat[place])
+            if ids.dim() == 1:
+                parts.append(hidden[:, block.columns] @ vectors.T)
+            else:
+                rows = place.div(max(1, ids.shape[1]), rounding_mode="floor")
+                parts.append((hidden[rows, block.columns] * vectors).sum(-1))
             places.append(place)
-        # The parts stand block by block: back into the order of the ids.
-        return torch.cat(parts, dim=1)[:, torch.cat(places).argsort()]
-
-    def _pair_scores(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        parts, places = [], []
-        width = max(1, ids.shape[1])
-        for block in self._blocks():
-            place = ((ids >= block.start) & (ids < block.stop)).flatten().nonzero()[:, 0]
-            vectors = self._rows(block, ids.flatten()[place])
-            queries = hidden[place.div(width, rounding_mode="floor"), block.columns]
-            parts.append((queries * vectors).sum(-1))
-            places.append(place)
-        return torch.cat(parts)[torch.cat(places).argsort()].view(ids.shape)
+        # The parts are ordered by block: back into the order of the ids.
+        scores = torch.cat(parts, dim=-1)[..., torch.cat(places).argsort()]
+        return scores if ids.dim() == 1 else scores.view(ids.shape)
 
     def _rows(self, block: _Block, ids: Tensor) -> Tensor:
         return look_up(ids - block.start, block.weight, sparse=self.sparse)

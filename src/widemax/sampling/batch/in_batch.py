@@ -84,7 +84,12 @@ class InBatchSampler(Sampler):
         """Return ``num_samples`` of the targets, or all of them in order when it is None."""
         targets = check_targets(targets, self.num_classes)
         ids, rows = self.pool(targets)
-        num_samples = _check_available(num_samples, len(ids))
+        num_samples = len(ids) if num_samples is None else check_num_samples(num_samples)
+        if num_samples > len(ids):
+            raise ValueError(
+                f"num_samples must be at most {len(ids):,}, the candidates there are for this "
+                f"batch, got {num_samples:,}"
+            )
         if num_samples < len(ids):
             order = torch.randperm(len(ids), device=ids.device, generator=generator)
             ids, rows = ids[order[:num_samples]], rows[order[:num_samples]]
@@ -110,17 +115,6 @@ class InBatchSampler(Sampler):
         """Return the ids to choose from and the row of the batch of each, both [S]."""
         present = targets != ABSENT
         return targets[present], present.nonzero()[:, 0]
-
-
-def _check_available(num_samples: int | None, available: int) -> int:
-    if num_samples is None:
-        return available
-    if check_num_samples(num_samples) > available:
-        raise ValueError(
-            f"num_samples must be at most {available:,}, the candidates there are for this batch, "
-            f"got {num_samples:,}"
-        )
-    return num_samples
 
 
 def _check_seen(ids: Tensor, log_prob: Tensor) -> Tensor:

@@ -65,7 +65,13 @@ class PartitionSampler(Sampler):
         super().__init__(num_classes)
         if not len(parts):
             raise ValueError("parts must hold at least one part, got none")
-        self._parts = [_distinct_ids(index, ids, num_classes) for index, ids in enumerate(parts)]
+        self._parts: list[Tensor] = []
+        for index, ids in enumerate(parts):
+            if check_tensor(f"parts[{index}]", ids).dim() != 1 or not len(ids):
+                raise ValueError(
+                    f"parts[{index}] must be 1-D with at least one id, got shape {list(ids.shape)}"
+                )
+            self._parts.append(torch.unique(check_ids(f"parts[{index}]", ids, num_classes)))
         self.ranges = ()
         self.register_buffer("part", torch.zeros((), dtype=torch.int64))
 
@@ -135,15 +141,6 @@ class PartitionSampler(Sampler):
         classes = self.classes
         outside = ~_contains(classes, ids)
         return uniform_log_prob(ids, len(classes)).masked_fill(outside, -math.inf)
-
-
-def _distinct_ids(index: int, ids: Tensor, num_classes: int) -> Tensor:
-    if check_tensor(f"parts[{index}]", ids).dim() != 1 or not len(ids):
-        raise ValueError(
-            f"parts[{index}] must be 1-D with at least one id, got shape {list(ids.shape)}"
-        )
-    distinct: Tensor = torch.unique(check_ids(f"parts[{index}]", ids, num_classes))
-    return distinct
 
 
 def _contains(ordered: Tensor, ids: Tensor) -> Tensor:
