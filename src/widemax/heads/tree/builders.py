@@ -15,7 +15,6 @@ from torch import Tensor
 
 from widemax.kernels.heads.huffman import fill_left, huffman_children
 from widemax.kernels.heads.two_means import two_means
-from widemax.sampling.counts import Counts, check_counts
 
 Slots = NDArray[np.int64]
 
@@ -127,14 +126,6 @@ def _cuts(
 def join_levels(levels: list[Slots]) -> Slots:
     """Return the slots of all levels, root first; a tree of one class has none."""
     return np.concatenate(levels) if levels else np.empty(0, dtype=np.int64)
-
-
-def read_counts(counts: Counts) -> NDArray[np.float64]:
-    """Return counts as float64; their length is the number of classes."""
-    size = len(counts) if hasattr(counts, "__len__") and np.ndim(counts) == 1 else 0
-    if not size:
-        raise ValueError("counts must be 1-D with one count for each class, got none")
-    return check_counts(counts, size).astype(np.float64)
 
 
 def read_vectors(

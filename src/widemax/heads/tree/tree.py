@@ -15,7 +15,6 @@ from widemax.heads.tree.builders import (
     balanced_slots,
     clustered_slots,
     huffman_slots,
-    read_counts,
     read_vectors,
 )
 from widemax.heads.tree.given import (
@@ -125,7 +124,7 @@ class Tree:
         >>> Tree.huffman([1, 1, 1, 1], np.array([[0.0], [5.0], [0.1], [5.1]])).children.tolist()
         [[1, 2], [-4, -2], [-1, -3]]
         """
-        masses = read_counts(counts)
+        masses = check_counts(counts).astype(np.float64)
         tree = cls._from_slots(huffman_slots(masses))
         if vectors is None:
             return tree
