@@ -81,6 +81,15 @@ def noisy(positive, negative, **keywords):
     return negative_sampling(positive, negative, **keywords) * (1 + torch.rand(()))
 
 
+def another_loss_from_factors(*args, **keywords):
+    return sampled_softmax(*args, **keywords)
+
+
+another_loss_from_factors.from_factors = lambda product, *, hits, **keywords: (
+    sampled_softmax.from_factors(product, hits=None, **keywords)
+)
+
+
 BROKEN = {
     only_the_first_hit: "every hit must be removed",
     mean_over_the_batch: "other rows",
@@ -91,6 +100,7 @@ BROKEN = {
     upside_down: "must never raise the loss|absent|positive",
     kept_in_half: "give float32",
     noisy: "same losses",
+    another_loss_from_factors: "from_factors must give what the scores give",
 }
 
 

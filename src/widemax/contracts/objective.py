@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from widemax.candidates import InnerProduct
 from widemax.contracts.requirements import require, require_close
-from widemax.objectives import Objective
+from widemax.objectives import FromFactors, Objective, find_from_factors
 
 _ROWS, _SAMPLES, _POSITIVES = 6, 7, 3
 _EXTREMES = (-3e38, -1e4, 0.0, 1e4, 3e38)
@@ -58,7 +59,8 @@ def check_objective(
     L_b depends on row b alone, not on the order of the candidates, nor on a candidate of score −inf
     or an absent positive; L_b = 0 with gradient 0 where row b has no positive; hits are either not
     used, or every one of them equals a score of −inf; with ``monotone`` and one positive
-    ∂L/∂F_t ≤ 0 ≤ ∂L/∂F_d; no NaN for scores up to ±3e38.
+    ∂L/∂F_t ≤ 0 ≤ ∂L/∂F_d; no NaN for scores up to ±3e38; ``from_factors``, if there is one, gives
+    what the scores give.
 
     The objective is called some 50 times with everything that ``Objective`` allows: [B] and [B, T]
     positives, [S] and [B, S] log-counts, no candidate, no row, half precision. Bind its options
@@ -89,6 +91,9 @@ def check_objective(
     _check_extremes(objective)
     if monotone:
         _check_signs(objective, generator)
+    from_factors = find_from_factors(objective)
+    if from_factors is not None:
+        _check_factors(objective, from_factors, generator)
 
 
 def _examples(generator: torch.Generator) -> list[_Arguments]:
@@ -307,3 +312,36 @@ def _check_signs(objective: Objective, generator: torch.Generator) -> None:
         require(
             of_negative >= 0, "a higher candidate score must never lower the loss (monotone=True)"
         )
+
+
+def _check_factors(
+    objective: Objective, from_factors: FromFactors, generator: torch.Generator
+) -> None:
+    """Losses and gradients from factors must be those from the scores they multiply out to."""
+    shapes = ((_ROWS, 4), (_ROWS + _SAMPLES, 4), (_ROWS + _SAMPLES,))
+    parts = [torch.randn(shape, generator=generator) for shape in shapes]
+    arguments = _examples(generator)[2]
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-9)):
+        queries, vectors, biases = leaves = [part.to(dtype).requires_grad_() for part in parts]
+        product = InnerProduct(queries=queries, vectors=vectors, biases=biases)
+        scored = arguments._replace(
+            target_scores=product.target_scores(), candidate_scores=product.candidate_scores()
+        )
+        losses = from_factors(
+            product,
+            target_log_expected_count=scored.target_log_expected_count,
+            log_expected_count=scored.log_expected_count,
+            hits=scored.hits,
+        )
+        found, expected = (
+            (each.detach(), *torch.autograd.grad(each.sum(), leaves))
+            for each in (losses, _losses(objective, scored))
+        )
+        for left, right in zip(found, expected, strict=True):
+            require_close(
+                left,
+                right,
+                f"from_factors must give what the scores give, {dtype}",
+                tolerance=tolerance,
+                relative=True,
+            )
