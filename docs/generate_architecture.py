@@ -33,7 +33,7 @@ ARROWS: Graph = {
         "vocabulary": "storage validation",
         "vectors": "declarations storage validation vocabulary",
         "candidates": "validation",
-        "data": "declarations kernels storage validation vocabulary",
+        "data": "kernels storage validation vocabulary",
         "ngrams": "data storage validation vocabulary",
         "sampling": "candidates declarations kernels ngrams validation",
         "objectives": "candidates declarations kernels validation",
@@ -50,13 +50,10 @@ ARROWS: Graph = {
         "contracts": "candidates heads objectives sampling validation",
         "runs": "candidates data declarations encoders evaluation extras heads index models "
         "sampling scoring storage training validation vectors vocabulary",
-        "cli": "data declarations evaluation heads index objectives runs sampling scoring storage "
+        "cli": "data declarations evaluation heads objectives runs sampling scoring storage "
         "training validation vocabulary",
     }.items()
 }
-
-# Rooms that are moving in: arrows to them may be unused as yet.
-UNSETTLED = {"declarations"}
 
 
 def rooms(source: Path) -> dict[str, Path]:
