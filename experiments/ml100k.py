@@ -61,7 +61,7 @@ class Row:
     new_films: bool = False
 
     def config(self, seed: int) -> Config:
-        return Config.for_model(self.model, seed=seed, threads=1, **self.settings)
+        return Config(model=self.model, seed=seed, threads=1, **self.settings)
 
     def told(self) -> str:
         """What is changed, in a few words."""
@@ -170,9 +170,10 @@ def text_of(figures: Figures) -> str:
 
 
 def configuration(row: Row, seed: int) -> dict[str, Any]:
-    """What a stored outcome must have been made with: all settings that are not those of Config."""
-    usual = asdict(Config())
-    made_with = {k: v for k, v in asdict(row.config(seed)).items() if v != usual[k]}
+    """What a stored outcome must have been made with: all settings that are not the defaults."""
+    config = row.config(seed)
+    defaults = {name: option.default for name, option in config.options.items()}
+    made_with = {k: v for k, v in config.values.items() if v != defaults[k]}
     return made_with | ({"new_share": NEW_SHARE} if row.new_films else {})
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from widemax.cli import app, main
+from widemax.cli import main
+from widemax.cli.app import app
 from widemax.cli.waiting import waiting
 from widemax.runs.config.config import settings
 from widemax.runs.export.formats import EXPORTS

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from widemax.cli import app
+from widemax.cli.app import app
 from widemax.cli import demo as demo_module
 from widemax.cli.demo_folder import MARK, demo_folder
 from widemax.data.simulation.shop import SimulatedShop

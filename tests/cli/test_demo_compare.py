@@ -6,7 +6,7 @@ import math
 import pytest
 from typer.testing import CliRunner
 
-from widemax.cli import app
+from widemax.cli.app import app
 from widemax.cli.output_layers import OUTPUT_LAYERS
 
 

@@ -12,7 +12,7 @@ from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.sessions import sessions_of
 from widemax.kernels.data.grouping import grouped
-from widemax.kernels.data.k_core import k_core, k_core_reference, peeled
+from widemax.kernels.data.k_core import k_core_reference, peeled
 
 PATIENT = settings(max_examples=100, deadline=None)
 LISTS = st.lists(st.lists(st.integers(0, 6), max_size=6), min_size=1, max_size=8)
@@ -23,16 +23,16 @@ LISTS = st.lists(st.lists(st.integers(0, 6), max_size=6), min_size=1, max_size=8
 def test_core_is_what_counting_again_leaves(lists, core):
     sequences = Sequences.from_lists(lists)
     arrays = sequences.values.numpy(), sequences.offsets.numpy(), 7, core
-    assert k_core(*arrays).tolist() == k_core_reference(*arrays).tolist()
+    assert peeled(*arrays).kept.tolist() == k_core_reference(*arrays).tolist()
 
 
 def test_a_long_chain_is_peeled_to_its_end():
     """User i has items i and i + 1: once the first goes, all go, one after the other."""
     chain = np.repeat(np.arange(100_000), 2)[1:-1]  # the last item has one user only
     offsets = np.arange(0, len(chain) + 1, 2)
-    assert not k_core(chain, offsets, 100_000, 2).any()
+    assert not peeled(chain, offsets, 100_000, 2).kept.any()
     ring = np.concatenate([chain, [99_999, 0]])
-    assert k_core(ring, np.append(offsets, len(ring)), 100_000, 2).all()
+    assert peeled(ring, np.append(offsets, len(ring)), 100_000, 2).kept.all()
 
 
 def test_an_item_of_many_goes_with_its_users():
@@ -40,8 +40,8 @@ def test_an_item_of_many_goes_with_its_users():
     lists = [[0]] * 30 + [[1, 2, 0], [2, 1]]
     sequences = Sequences.from_lists(lists)
     arrays = sequences.values.numpy(), sequences.offsets.numpy(), 3, 2
-    assert k_core(*arrays).tolist() == [False] * 30 + [True, True, False, True, True]
-    assert k_core(*arrays).tolist() == k_core_reference(*arrays).tolist()
+    assert peeled(*arrays).kept.tolist() == [False] * 30 + [True, True, False, True, True]
+    assert peeled(*arrays).kept.tolist() == k_core_reference(*arrays).tolist()
 
 
 def test_a_core_of_nothing_is_an_error(tmp_path):

@@ -139,7 +139,7 @@ def test_the_note_names_the_file(path, caplog):
     kept.write_bytes(b"nonsense")
     with caplog.at_level(logging.WARNING):
         read_corpus(path, cache=True)
-    assert f"{kept} is damaged, and is written anew" in caplog.text
+    assert f"{kept} is damaged, and is written again" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from torch.nn.functional import normalize
 from typer.testing import CliRunner
 
 import widemax as wm
-from widemax.cli import app
+from widemax.cli.app import app
 from widemax.encoders import BagEncoder
 from widemax.runs.export.faiss import read_faiss_index, write_faiss_index
 from widemax.runs.export.onnx import write_onnx_encoder
 from widemax.runs.training import prepare
-from widemax.runs.warm_start import as_learnt
+from widemax.runs.warm_start import as_learned
 
 GENSIM = gensim.models.KeyedVectors
 WORDS = [f"w{number}" for number in range(40)]
@@ -230,8 +230,8 @@ def test_text_and_binary_are_told_apart_whatever_the_numbers(dimension, tmp_path
     vectors = wm.KeyedVectors(["70"], torch.from_numpy(numbers)[None])
     wm.write_word2vec_binary(tmp_path / "binary", vectors)
     wm.write_word2vec_text(tmp_path / "text", vectors)
-    assert as_learnt(tmp_path / "binary") == vectors
-    assert as_learnt(tmp_path / "text") == vectors
+    assert as_learned(tmp_path / "binary") == vectors
+    assert as_learned(tmp_path / "text") == vectors
 
 
 def test_keys_that_are_numbers_are_found(tmp_path):

@@ -10,19 +10,19 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
-from widemax.cli import app
+from widemax.cli.app import app
 from widemax.runs.training import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 OPTIONS = {"dimension": 8, "min_count": 2, "threads": 1, "validation_size": 20, "epochs": 2}
 KINDS = {
-    "skip-gram": wm.Config.for_model("skip-gram", **OPTIONS, subsample=0.0),
-    "tree": wm.Config.for_model("skip-gram", **OPTIONS, subsample=0.0, head="hierarchical"),
+    "skip-gram": wm.Config(model="skip-gram", **OPTIONS, subsample=0.0),
+    "tree": wm.Config(model="skip-gram", **OPTIONS, subsample=0.0, head="hierarchical"),
     "cbow": wm.Config(
         model="cbow", **OPTIONS, batch_size=16, num_samples=3, learning_rate=0.05, bias=True
     ),
     "unknown": wm.Config(model="cbow", **OPTIONS, batch_size=16, head="full", unknown="?"),
-    "phrases": wm.Config.for_model("cbow", **OPTIONS, phrases=1),
+    "phrases": wm.Config(model="cbow", **OPTIONS, phrases=1),
     "log": wm.Config(model="next-item", **OPTIONS, batch_size=16, head="full"),
 }
 

@@ -72,7 +72,7 @@ def config_for(model, log, **given):
         **({"learning_rate": 0.2} if model in ("airbnb", "eges", "item2vec") else {}),
         **({"hidden_size": 16} if model == "two-tower" else {}),
     }
-    return wm.Config.for_model(model, **{**options, **given})
+    return wm.Config(model=model, **{**options, **given})
 
 
 @pytest.fixture(scope="module")

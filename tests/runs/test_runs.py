@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
-from widemax.cli import app
+from widemax.cli.app import app
 from widemax.training.checkpoints import CheckpointStore
 
 

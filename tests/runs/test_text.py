@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
-from widemax.cli import app
+from widemax.cli.app import app
 from widemax.runs.reading import read_configured
 from widemax.runs.splitting import split_source
 from widemax.runs.training import prepare
@@ -31,7 +31,7 @@ CAUSAL = ("nnlm", "lstm", "n-gram")
 
 
 def config_of(model, **options):
-    return wm.Config.for_model(model, **{**MODELS[model], **options})
+    return wm.Config(model=model, **{**MODELS[model], **options})
 
 
 def sentences(number, seed=0):

@@ -121,12 +121,12 @@ def test_a_copied_head_searches_its_own_copy():
         ({"first_rank": 5, "num_ranks": V - 4}, "num_ranks"),
     ],
 )
-def test_senseless_ranks(options, named):
+def test_invalid_ranks(options, named):
     with pytest.raises(ValueError, match=named):
         make(**options)
 
 
-def test_senseless_calls():
+def test_invalid_calls():
     _, sampler = make(first_rank=5)
     hidden, targets = torch.randn(2, D), torch.tensor([1, 2])
     for number in (0, -1, V - 4, 3590707793247644003, None):
@@ -152,7 +152,7 @@ def test_senseless_calls():
         (torch.tensor([[0.5, 1], [2, 3]]), "search's ids must hold whole numbers"),
     ],
 )
-def test_a_search_that_answers_nonsense(answer, named):
+def test_a_search_that_answers_wrongly(answer, named):
     sampler = HardNegativeSampler(V, lambda hidden, k: answer)
     with pytest.raises(ValueError, match=named):
         sampler.sample(2, torch.tensor([1, 2]), hidden=torch.randn(2, D))

@@ -249,12 +249,12 @@ def test_the_context_must_belong_to_the_batch():
         (torch.tensor([0]), V, {"least_uniform": 1.0}, "least_uniform"),
     ],
 )
-def test_senseless_arguments(ids, num_classes, options, named):
+def test_invalid_arguments(ids, num_classes, options, named):
     with pytest.raises(ValueError, match=named):
         NGramSampler.from_corpus(ids, num_classes, **options)
 
 
-def test_senseless_adaptation():
+def test_invalid_adaptation():
     sampler = NGramSampler.from_corpus(CORPUS, V, order=3)
     ids, zeros = torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)
     for rate in (0.0, -1.0, 1.1, math.nan):

@@ -245,7 +245,7 @@ def test_half_precision_and_one_class():
         (["a"], {"max_length": 2**62}, "max_length"),
     ],
 )
-def test_senseless_arguments(words, options, named):
+def test_invalid_arguments(words, options, named):
     with pytest.raises(ValueError, match=named):
         make(words, **options)
 

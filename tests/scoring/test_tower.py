@@ -330,7 +330,7 @@ def test_the_state_holds_which_classes_are_cold():
         ({"cold": torch.zeros(V)}, "cold must be bool"),
     ],
 )
-def test_senseless_arguments(options, named):
+def test_invalid_arguments(options, named):
     settings = {"num_classes": V, "dimension": D, "features": make_encoder(), **options}
     with pytest.raises(ValueError, match=named):
         TowerScorer(settings.pop("num_classes"), settings.pop("dimension"), **settings)

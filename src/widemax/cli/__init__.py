@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import islice
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -32,7 +33,8 @@ def _plugins(arguments: list[str]) -> Iterator[str]:
     waiting = iter(arguments)
     for word in waiting:
         if word == "--plugin":
-            yield next(waiting, "")
+            # Without one, the parser says what is missing.
+            yield from islice(waiting, 1)
         elif word.startswith("--plugin="):
             yield word.removeprefix("--plugin=")
         elif not word.startswith("-"):

@@ -15,7 +15,7 @@ from widemax.cli.completion import one_of
 from widemax.declarations import Option, Value
 from widemax.runs.config import Config, ResolvedConfig, read_config
 from widemax.runs.config.resolution import all_options
-from widemax.runs.config.run_options import HEADINGS, SLOTS
+from widemax.runs.config.run_options import SLOTS, place
 
 RESOLVED = "resolved"
 """The parameter of a verb that the options fill."""
@@ -85,17 +85,17 @@ class ConfigCommand(TyperCommand):
 
 def _methods(arguments: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the methods that flags name, such as ``--model mind``."""
-    for place, word in enumerate(arguments):
+    for number, word in enumerate(arguments):
         name, given, value = word.partition("=")
         slot = name.removeprefix("--")
         if name.startswith("--") and slot in SLOTS:
-            following = arguments[place + 1] if place + 1 < len(arguments) else ""
+            following = arguments[number + 1] if number + 1 < len(arguments) else ""
             yield slot, value if given else following
 
 
 def _parameters() -> dict[str, inspect.Parameter]:
     # Options of one heading stand together, whichever methods declare them.
-    ordered = sorted(all_options().values(), key=lambda option: HEADINGS.index(option.group))
+    ordered = sorted(all_options().values(), key=place)
     annotations: dict[str, Any] = {"config": _FILE, **{each.name: _flag(each) for each in ordered}}
     return {
         name: inspect.Parameter(

@@ -66,9 +66,7 @@ class ItemGraph:
         if num_items is None:
             num_items = highest + 1
         num_items = check_whole("num_items", num_items, max(1, highest + 1), MOST_ITEMS)
-        inside = torch.ones(max(len(values) - 1, 0), dtype=torch.bool)
-        ends = sessions.offsets[1:-1]
-        inside[ends[(ends > 0) & (ends < len(values))] - 1] = False
+        inside = sessions.continues()
         before, after = values[:-1][inside], values[1:][inside]
         pairs = (before * num_items + after)[before != after]
         edges, counts = torch.unique(pairs, return_counts=True)

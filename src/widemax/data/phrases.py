@@ -9,6 +9,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from widemax.data.reading.classes import Encoder, recounted
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.data.phrases import count_pairs, join_pairs
 from widemax.validation import check_ids, check_not_negative, check_positive, check_whole
@@ -74,7 +75,10 @@ def join_phrases(
         if not len(pairs):
             break
         values, lengths, keys = _joined(values, lengths, keys, pairs, separator)
-    return _counted(values, lengths, keys, vocabulary, sequences.names)
+    joined, offsets = torch.from_numpy(values), offsets_of(torch.from_numpy(lengths))
+    counts = torch.bincount(joined, minlength=len(keys))
+    own, class_of = recounted(keys, counts, vocabulary.unknown)
+    return Sequences(class_of[joined], offsets, sequences.names), own
 
 
 def _phrases(
@@ -99,19 +103,8 @@ def _joined(
     """Return values, lengths and keys with the pairs joined; new keys come last."""
     first, second = np.divmod(pairs, len(keys))
     names = keys.gather(first) + separator + keys.gather(second)
-    all_keys = pl.concat([keys, names]).unique(maintain_order=True)
-    ids = pl.DataFrame({"key": all_keys}).with_row_index("id")
-    found = names.to_frame("key").join(ids, on="key", how="left", maintain_order="left")["id"]
-    phrase_ids = found.cast(pl.Int64).to_numpy()
+    encoder = Encoder(keys.dtype)
+    encoder.encode(keys)  # which differ, and so keep their numbers
+    phrase_ids = encoder.encode(names).astype(np.int64)
     joined, left = join_pairs(values, lengths, len(keys), pairs, phrase_ids)
-    return joined, left, all_keys
-
-
-def _counted(
-    values: Numbers, lengths: Numbers, keys: pl.Series, old: Vocabulary, names: pl.Series | None
-) -> tuple[Sequences, Vocabulary]:
-    counts = np.bincount(values, minlength=len(keys))
-    vocabulary = Vocabulary.from_counts(keys, counts, min_count=1, unknown=old.unknown)
-    new_ids = vocabulary.encode(keys, missing="mark")
-    offsets = offsets_of(torch.from_numpy(lengths))
-    return Sequences(new_ids[torch.from_numpy(values)], offsets, names), vocabulary
+    return joined, left, encoder.keys

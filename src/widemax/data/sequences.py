@@ -55,9 +55,21 @@ class Sequences:
         if len(self.values) and int(self.values.min()) < 0:
             raise ValueError(f"values must be at least 0, got {int(self.values.min())}")
         if self.names is not None:
-            object.__setattr__(self, "names", _check_names(self.names, len(self)))
+            if len(self.names) != len(self):
+                raise ValueError(
+                    f"names must be as many as the sequences, {len(self):,}, "
+                    f"got {len(self.names):,}"
+                )
+            object.__setattr__(self, "names", as_keys(self.names, name="names"))
         if self.times is not None:
-            object.__setattr__(self, "times", _check_times(self.times, len(self.values)))
+            if check_tensor("times", self.times).shape != self.values.shape:
+                raise ValueError(
+                    f"times must be [{len(self.values):,}], one for each value, "
+                    f"got {list(self.times.shape)}"
+                )
+            if not bool(self.times.isfinite().all()):
+                raise ValueError("times must be finite numbers of seconds")
+            object.__setattr__(self, "times", self.times.double())
 
     @classmethod
     def trusted(
@@ -131,6 +143,17 @@ class Sequences:
         before = offsets_of(chosen.long())
         times = None if self.times is None else self.times[chosen]
         return Sequences.trusted(self.values[chosen], before[self.offsets], self.names, times)
+
+    def continues(self) -> Tensor:
+        """Return whether each value but the last has its successor in its own sequence, bool.
+
+        >>> Sequences.from_lists([[4, 0], [2], [1, 1]]).continues().tolist()
+        [True, False, False, True]
+        """
+        inside = torch.ones(max(len(self.values) - 1, 0), dtype=torch.bool)
+        starts = self.offsets[1:-1]
+        inside[starts[(starts > 0) & (starts < len(self.values))] - 1] = False
+        return inside
 
     def chosen(self, rows: Tensor) -> Sequences:
         """Return the sequences ``rows`` [B], in that order.
@@ -239,8 +262,7 @@ class Windows:
         rows = _check_places("rows", rows, len(self))
         positions = rows if self.positions is None else self.positions[rows]
         values = self.sequences.values
-        users = self._sequences_of(positions)
-        start, end = self.sequences.offsets[users], self.sequences.offsets[users + 1]
+        users, start, end = self._sequences_of(positions)
         back, ahead = self._steps[: self.before], self._steps[self.before :]
         # Each place can fall out of its sequence at one end only.
         inside = torch.cat(
@@ -254,10 +276,12 @@ class Windows:
             context=context, targets=values[positions], users=users, ages=self._ages(positions)
         )
 
-    def _sequences_of(self, positions: Tensor) -> Tensor:
-        """Return which sequence each position stands in."""
+    def _sequences_of(self, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return which sequence each position stands in, and where that starts and ends."""
+        offsets = self.sequences.offsets
         # From the right: of sequences that start here, all but the last are empty.
-        return torch.searchsorted(self.sequences.offsets, positions, right=True) - 1
+        users = torch.searchsorted(offsets, positions, right=True) - 1
+        return users, offsets[users], offsets[users + 1]
 
     def _ages(self, positions: Tensor) -> Tensor | None:
         if self.sequences.times is None:
@@ -267,8 +291,7 @@ class Windows:
     def _with_context(self, positions: Tensor | None) -> Tensor:
         if positions is None:
             positions = torch.arange(len(self.sequences.values))
-        users = self._sequences_of(positions)
-        start, end = self.sequences.offsets[users], self.sequences.offsets[users + 1]
+        _, start, end = self._sequences_of(positions)
         has_before = (positions > start) & (self.before > 0)
         has_after = (positions < end - 1) & (self.after > 0)
         return positions[has_before | has_after]
@@ -290,20 +313,6 @@ def _check_offsets(offsets: Tensor, total: int) -> None:
     if bool(falling.any()):
         row = int(falling.nonzero()[0]) + 1
         raise ValueError(f"offsets must never fall, got {offsets[row - 1 : row + 1].tolist()}")
-
-
-def _check_names(names: pl.Series, count: int) -> pl.Series:
-    if len(names) != count:
-        raise ValueError(f"names must be as many as the sequences, {count:,}, got {len(names):,}")
-    return as_keys(names, name="names")
-
-
-def _check_times(times: Tensor, count: int) -> Tensor:
-    if check_tensor("times", times).shape != (count,):
-        raise ValueError(f"times must be [{count:,}], one for each value, got {list(times.shape)}")
-    if not bool(times.isfinite().all()):
-        raise ValueError("times must be finite numbers of seconds")
-    return times.double()
 
 
 def _check_places(name: str, places: Tensor, size: int) -> Tensor:

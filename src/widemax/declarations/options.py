@@ -11,6 +11,9 @@ Value = bool | int | float | str
 MAX_TEXT = 200
 """Most characters of a text that is not chosen from a list, such as the name of a column."""
 
+MAX_PARTS_TEXT = 1500
+"""Most characters of a text that lists methods with weights: it fits a line of a TOML file."""
+
 # Exactly these types: True is an int to isinstance, and a subclass may print as something else.
 _ACCEPTED: dict[type, tuple[type, ...]] = {
     bool: (bool,),
@@ -72,7 +75,10 @@ class Option:
         if self.choices:
             return "one of " + ", ".join(choice or '""' for choice in self.choices)
         if self.parts:
-            return f"{self.parts}s with weights, such as a=1, b=0.5"
+            return (
+                f"a text of at most {MAX_PARTS_TEXT:,} characters that lists {self.parts}s with "
+                "weights, such as a=1, b=0.5"
+            )
         if self.kind is str:
             return f"a text of at most {MAX_TEXT} characters"
         name = "a whole number" if self.kind is int else "a number"
@@ -100,7 +106,8 @@ class Option:
         if type(value) not in _ACCEPTED[self.kind]:
             return False
         if isinstance(value, str):
-            return value in self.choices if self.choices else _is_storable(value)
+            longest = MAX_PARTS_TEXT if self.parts else MAX_TEXT
+            return value in self.choices if self.choices else _is_storable(value, longest)
         # Compared before an int becomes a float, which a huge one cannot; a NaN fails here too.
         return isinstance(value, bool) or (
             isinstance(value, int | float) and self.least <= value <= self.most
@@ -166,6 +173,6 @@ def _shown_limit(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def _is_storable(text: str) -> bool:
+def _is_storable(text: str, longest: int) -> bool:
     """Return whether a file can hold the text: half a surrogate pair has no place in UTF-8."""
-    return len(text) <= MAX_TEXT and not any("\ud800" <= each <= "\udfff" for each in text)
+    return len(text) <= longest and not any("\ud800" <= each <= "\udfff" for each in text)

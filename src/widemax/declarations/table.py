@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from widemax.declarations.declaration import Declaration
 from widemax.declarations.options import Option, nearest, shown
@@ -28,7 +29,7 @@ _live: dict[tuple[str, str], tuple[Declaration, Any]] = {}
 def register(declaration: Declaration, thing: Any) -> None:
     """Add a method to the table; what the package has already cannot be declared by another."""
     key = (declaration.kind, declaration.name)
-    other = _live[key][0] if key in _live else _stored().get(key)
+    other = _known_to(declaration).get(key)
     if other is not None and other.lives != declaration.lives:
         raise ValueError(
             f"{declaration.kind} {declaration.name!r} of {declaration.lives} is declared by "
@@ -100,8 +101,10 @@ def load_plugin(name: str) -> None:
             _import_file(Path(name))
         else:
             import_module(name)
-    except (ImportError, OSError) as error:
-        raise ValueError(f"plug-in {name!r} cannot be imported: {error}") from error
+    # Whatever the code of somebody else raises: a syntax error, a name that is taken.
+    except Exception as error:
+        about = str(error) if isinstance(error, ImportError | ValueError) else repr(error)
+        raise ValueError(f"plug-in {name!r} cannot be imported: {about}") from error
 
 
 @cache
@@ -112,11 +115,12 @@ def load_installed_plugins() -> None:
 
 
 def _import_file(path: Path) -> None:
-    name = f"widemax_plugin_{path.stem}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path.resolve()):
+    path = path.resolve()
+    # With a number, because files in two folders may have one name.
+    name = f"widemax_plugin_{path.stem}_{crc32(str(path).encode()):08x}"
+    if name in sys.modules:
         return
-    spec = spec_from_file_location(name, path.resolve())
+    spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ImportError(f"{path} is not a file of Python")
     sys.modules[name] = module = module_from_spec(spec)
@@ -147,7 +151,7 @@ def _check_options(declaration: Declaration) -> None:
     Several methods may share an option: on the command line it is one flag.
     """
     for option in declaration.options:
-        for other, _ in _live.values():
+        for other in _known_to(declaration).values():
             for known in other.options:
                 if known.name == option.name and _meaning(known) != _meaning(option):
                     raise ValueError(
@@ -155,6 +159,16 @@ def _check_options(declaration: Declaration) -> None:
                         f"otherwise than {other.kind} {other.name!r}: share one Option, or choose "
                         "another name"
                     )
+
+
+def _known_to(declaration: Declaration) -> dict[tuple[str, str], Declaration]:
+    """Return what a declaration must agree with.
+
+    The package itself may be newer than its ``declared.json``, others must agree with that too.
+    """
+    live = {key: each for key, (each, _) in _live.items()}
+    of_the_package = not declaration.lives or declaration.lives.startswith(_PACKAGE)
+    return live if of_the_package else {**_stored(), **live}
 
 
 def _meaning(option: Option) -> tuple[object, ...]:

@@ -37,7 +37,7 @@ def first_slot(key: np.uint64, shift: np.uint64) -> np.int64:
 
 
 @njit(inline="always")
-def slot_of(table: NDArray[np.int64], key: np.int64, shift: np.uint64) -> np.int64:
+def slot_of(table: NDArray[np.int64], key: int, shift: np.uint64) -> np.int64:
     """Return where a key ≥ 0 stands in a table of keys, or the empty slot where it would."""
     slot = first_slot(np.uint64(key), shift)
     while table[slot] != EMPTY and table[slot] != key:

@@ -19,20 +19,12 @@ def _has_openmp() -> bool:
 
 
 def num_blocks(rows: int, *, smallest: int = 1) -> int:
-    """Return into how many blocks a kernel over independent rows should be cut.
+    """Return into how many blocks a kernel over independent rows should be cut: threads, or fewer.
 
-    Formula: min(threads, rows / smallest), at least 1.
-
-    Shapes: none.
-
-    Cost: none.
-
-    Reference: none.
-
-    Use when: a kernel has a ``parallel=True`` form; for 1 block call the serial one. OpenMP's
-    threads are still awake from the torch operation before, where a thread pool of Python would
-    compete with them. There are never more blocks than ``torch.get_num_threads()``: a process that
-    was told to use one core uses one. Avoid when: the work takes less than 50 µs.
+    For 1 block call the serial form of the kernel, else the ``parallel=True`` one, if the work
+    takes 50 µs or more. OpenMP's threads are still awake from the torch operation before, where a
+    thread pool of Python would compete with them. There are never more blocks than
+    ``torch.get_num_threads()``: a process that was told to use one core uses one.
 
     >>> num_blocks(10, smallest=10)
     1

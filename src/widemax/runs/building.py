@@ -68,8 +68,9 @@ def built(declaration: Declaration, site: BuildSite) -> Any:
     if hasattr(thing, "build"):
         return thing.build(site)
     parameters = inspect.signature(thing).parameters
-    arguments = {name: getattr(site, name) for name in _FACTS if name in parameters}
-    arguments |= {each.name: getattr(site.options, each.name) for each in declaration.options}
+    arguments = {each.name: getattr(site.options, each.name) for each in declaration.options}
+    facts = [name for name in _FACTS if name in parameters and name not in arguments]
+    arguments |= {name: getattr(site, name) for name in facts}
     if declaration.kind == "objective":
         return partial(thing, **arguments) if arguments else thing
     if "num_samples" in parameters:

@@ -33,6 +33,9 @@ def with_features(
     a new value has the code of the unknown, so that all others keep what was learned of them.
     """
     items, users = (_file(path, config, name) for name in (ITEMS, USERS))
+    if source.kind == "text" and (items or users):
+        name = ITEMS if items else USERS
+        raise ValueError(f"{name} is for a log, and {path} is a text")
     if items is not None:
         frame = read_feature_frame(items)
         if any("new-items" in part.traits for part in config.parts.values()):

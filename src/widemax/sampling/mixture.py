@@ -27,6 +27,9 @@ from widemax.validation import ABSENT, check_num_samples, check_positive, check_
         ),
     ],
     traits=["probability"],
+    # Distinct draws have no n·q(y).
+    fixed={"unique": False},
+    usual={"unique": False},
 )
 class MixtureSampler(Sampler):
     """Takes candidates from several samplers and weighs each class by all of them.

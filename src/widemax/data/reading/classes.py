@@ -126,7 +126,7 @@ def classes_of(
 
     ``keys`` [V] has the key of each code. Codes that are not in the ``core`` go before anything is
     counted; then the ``limits`` apply, to keys first and then to sequences, once each; what is
-    left is counted anew, so that vocabulary.counts[y] is the number of y in sequences.values.
+    left is counted again, so that vocabulary.counts[y] is the number of y in sequences.values.
     ``beside`` [T] loses what the codes lose. Three passes over T: to count, to decide, to copy.
 
     >>> coded = Coded(np.array([0, 1, 1, 2], np.int32), np.array([0, 3, 4]))
@@ -154,8 +154,10 @@ def classes_of(
     lengths[~stays] = 0
     values, times = _left(coded, class_of, kept, lengths)
     if len(values) < counts.sum():
-        vocabulary, new_class_of = counted_anew(vocabulary, values)
-        values = new_class_of[values]
+        left_counts = torch.bincount(values, minlength=len(vocabulary))
+        if not torch.equal(left_counts, vocabulary.counts):
+            vocabulary, new_class_of = recounted(vocabulary.keys, left_counts, unknown)
+            values = new_class_of[values]
     if beside is not None:
         left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))
         beside = beside[torch.from_numpy(left if kept is None else left & kept)]
@@ -193,20 +195,15 @@ def _left(
     return torch.from_numpy(values), seconds
 
 
-def counted_anew(vocabulary: Vocabulary, values: Tensor) -> tuple[Vocabulary, Tensor]:
-    """Return the vocabulary of the keys that ``values`` hold, counted there, in falling order.
+def recounted(keys: pl.Series, counts: Tensor, unknown: Key | None) -> tuple[Vocabulary, Tensor]:
+    """Return the vocabulary of the keys that are still there, and the class of each key, or −1.
 
-    With it comes the new class of each old one, −1 for one that is no longer there.
-
-    >>> vocabulary = Vocabulary.count(["tea", "tea", "rum", "gin"])
-    >>> own, class_of = counted_anew(vocabulary, torch.tensor([2, 2, 0]))
-    >>> own.keys.to_list(), class_of.tolist()
-    (['gin', 'tea'], [1, -1, 0])
+    >>> vocabulary, class_of = recounted(pl.Series(["tea", "rum"]), torch.tensor([0, 3]), None)
+    >>> vocabulary.keys.to_list(), class_of.tolist()
+    (['rum'], [-1, 0])
     """
-    keys, unknown = vocabulary.keys, vocabulary.unknown
-    counts = torch.bincount(values, minlength=len(keys))
-    own = Vocabulary.from_counts(keys, counts, min_count=1, unknown=unknown)
-    return own, own.encode(keys, missing="mark")
+    vocabulary = Vocabulary.from_counts(keys, counts, min_count=1, unknown=unknown)
+    return vocabulary, vocabulary.encode(keys, missing="mark")
 
 
 def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:

@@ -46,7 +46,7 @@ class Columns:
 class Log:
     """The columns of all files of a log, end to end.
 
-    Each method reads one column of Parquet anew, so that they need not stand in memory at once; of
+    Each method reads one column of Parquet again, so that they need not be in memory at once; of
     other formats the columns are held as they were read.
 
     >>> import tempfile

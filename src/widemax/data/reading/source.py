@@ -158,7 +158,7 @@ def _read_log(
     given, per_second = (None, 1.0) if times is None else times
     since = None if given is None else _first_of_near(given)
     chunks = None if given is None else [chunk.to_numpy() for chunk in given.get_chunks()]
-    # Items move with their times; whoever has more to move moves the numbers of the rows.
+    # Items move with their times; where goals must move too, the numbers of the rows do.
     marks = item_codes if goals is None else np.arange(len(item_codes), dtype=np.int32)
     codes, numbers, offsets, unsorted = grouped(user_codes, len(users), marks, chunks, since)
     del user_codes, times, given, chunks  # their memory is soon wanted for what comes of them

@@ -88,8 +88,9 @@ class SimulatedShop:
         item_vectors = _item_vectors(things, prices)
         groups = torch.randint(NUM_TASTES, (num_users,), generator=generator)
         user_vectors = _user_vectors(groups, generator)
+        rank = 1 + torch.randperm(num_known, generator=generator).double()
         world = SimulatedWorld(
-            log_popularity=_log_popularity(num_known, generator),
+            log_popularity=torch.log_softmax(-EXPONENT * rank.log(), dim=0),
             item_vectors=item_vectors[:num_known],
             user_vectors=user_vectors,
         )
@@ -160,11 +161,6 @@ def _user_vectors(groups: Tensor, generator: torch.Generator) -> Tensor:
     common = _normal(NUM_TASTES, len(strengths), generator=generator)
     own = _normal(len(groups), len(strengths), generator=generator)
     return (common[groups] + 0.3 * own) * strengths
-
-
-def _log_popularity(number: int, generator: torch.Generator) -> Tensor:
-    rank = 1 + torch.randperm(number, generator=generator).double()
-    return torch.log_softmax(-EXPONENT * rank.log(), dim=0)
 
 
 def _catalogue(things: Things, prices: Tensor) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.data.reading.classes import counted_anew, recoded
+from widemax.data.reading.classes import recounted, recoded
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.splitting.holdout import Holdout
 from widemax.kernels.data.slices import joined_slices, part_lengths
@@ -66,7 +66,8 @@ class LogSplit:
         are drawn, and its last classes, which nothing was learned about. Here values of no other
         class are left; questions that lose all their targets or history are counted as skipped.
         """
-        own, class_of = counted_anew(vocabulary, self.train.values)
+        counts = torch.bincount(self.train.values, minlength=len(vocabulary))
+        own, class_of = recounted(vocabulary.keys, counts, vocabulary.unknown)
         validation, validation_users, validation_targets = _recoded(self.validation, class_of)
         test, test_users, test_targets = _recoded(self.test, class_of)
         users, targets = self.skipped_users, self.skipped_targets
@@ -183,9 +184,7 @@ def _check_parts(sequences: Sequences, parts: Tensor) -> None:
         )
     if len(parts) and int(parts.max()) > TEST:
         raise ValueError(f"parts must lie between 0 and {TEST}, got {int(parts.max())}")
-    falls = parts[1:] < parts[:-1]
-    starts = sequences.offsets[1:-1]
-    falls[starts[(starts > 0) & (starts < len(parts))] - 1] = False
+    falls = (parts[1:] < parts[:-1]) & sequences.continues()
     if bool(falls.any()):
         place = int(falls.nonzero()[0]) + 1
         raise ValueError(f"parts must not fall within a sequence, they do at value {place:,}")

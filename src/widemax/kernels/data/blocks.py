@@ -19,18 +19,9 @@ _VALUES_A_THREAD = 2**18
 def at_once(*tasks: Callable[[], Result]) -> list[Result]:
     """Return what each task returns, in order; they run in threads of their own.
 
-    Formula: [task() for task in tasks].
-
-    Shapes: none.
-
-    Cost: about 50 µs for each thread. There is none if ``torch.get_num_threads()`` is 1: a process
-    that was told to use one core uses one.
-
-    Reference: none.
-
-    Use when: each task takes a millisecond or more inside polars or a kernel with ``nogil=True``.
-    Avoid when: torch's own threads are busy all the time (``num_blocks``, for the steps of a
-    training).
+    A thread costs about 50 µs, so each task should take a millisecond or more inside polars or a
+    kernel with ``nogil=True``. There is none if ``torch.get_num_threads()`` is 1: a process that
+    was told to use one core uses one.
 
     >>> at_once(lambda: 3, lambda: 4)
     [3, 4]
@@ -46,17 +37,9 @@ def in_blocks(
 ) -> list[Result]:
     """Return what ``work(start, stop)`` returns for each of the blocks that make up the whole.
 
-    Formula: blocks of equal size; with ``offsets``, blocks of whole sequences that hold about as
-    many values each.
-
-    Shapes: ``total`` values, cut between values; or offsets [N + 1] up to ``total``, and start and
-    stop are sequences, 0 … N.
-
-    Cost: see ``at_once``; a single block if the values are few.
-
-    Reference: none.
-
-    Use when: blocks are independent. Avoid when: one needs what the one before has found.
+    The ``total`` values are cut into blocks of equal size; with ``offsets`` [N + 1] into blocks of
+    whole sequences that hold about as many values each, and start and stop are sequences. A single
+    block if the values are few.
 
     >>> in_blocks(lambda start, stop: stop - start, 10)
     [10]

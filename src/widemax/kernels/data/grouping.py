@@ -24,20 +24,17 @@ _ALL = np.empty(0, np.bool_)  # of nothing is said that it goes
 _kernel = njit(cache=True, nogil=True)
 
 
+def row_type(rows: int) -> type[np.integer[Any]]:
+    """Return the type that can number as many rows: the smaller, the more stays in the cache."""
+    return np.int32 if rows <= MAX_ROWS else np.int64
+
+
 def number_dense(chunks: list[Numbers], low: int, span: int) -> tuple[Codes, Numbers]:
-    """Give each id its code, in order of first appearance.
+    """Number the ids of the chunks in order of first appearance; return codes [T], keys [V].
 
-    Formula: code(id) = the number of different ids before its first appearance.
-
-    Shapes: chunks of together T ids, each in low … low + span − 1 → codes [T]; keys [V], the id of
-    each code.
-
-    Cost: O(T + span), 4 bytes for each of ``span``; the chunks are read where they lie.
-
-    Reference: none.
-
-    Use when: ``span`` is not much more than T. Avoid when: ids lie far apart; then a hash table
-    (``widemax.data.reading.classes.Encoder``) does it.
+    Ids lie in low … low + span − 1, and ``span`` should not be much more than T: it takes 4 bytes
+    each. Where they lie far apart ``widemax.data.reading.classes.Encoder`` numbers them by a hash
+    table.
 
     >>> codes, keys = number_dense([np.array([7, 9]), np.array([7])], 7, 3)
     >>> codes.tolist(), keys.tolist()
@@ -78,21 +75,15 @@ def grouped(
 ) -> tuple[Codes, NDArray[Any] | None, Numbers, int]:
     """Return marks and times of the rows by group, then time, and how many groups were unsorted.
 
-    Formula: group g has places offsets[g] … offsets[g + 1] − 1; its times never fall. Rows of equal
-    group and time, or without times, keep their order.
+    Codes [T] lie in 0 … num_groups − 1; marks [T] are whatever shall follow the rows, such as their
+    items; times [T] come whole or in chunks, without NaN. The result has group g from offsets[g]
+    up to offsets[g + 1], where its times never fall. Rows of equal group and time, or without
+    times, keep their order. Times come back as they are or, if ``since`` is given, as int32 after
+    that: the caller knows that none is earlier, or 2^31 later.
 
-    Shapes: codes [T], each in 0 … num_groups − 1; marks [T], whatever shall follow the rows: their
-    items, or their numbers; times [T], whole or in chunks → marks [T], times [T], offsets
-    [num_groups + 1], and in how many groups a time fell. Times come back as they are or, if
-    ``since`` is given, as int32 after that: the caller knows that none is earlier, or 2^31 later.
-
-    Cost: O(T + num_groups) for what is in order, as logs mostly are; O(n log n) for a long group
-    that is not. In two threads each row is counted and moved by one of them. Mark and time of a row
-    lie side by side, so that one place in memory is looked for; less of it with ``since``.
-
-    Reference: counting sort (Knuth, volume 3, 5.2); insertion or merge sort within a group.
-
-    Use when: codes are dense. Avoid when: times hold NaN, which has no place.
+    A counting sort, O(T + num_groups) for what is in order, as logs mostly are; O(n log n) for a
+    long group that is not. In two threads each row is counted and moved by one of them. Mark and
+    time of a row lie side by side, so that one place in memory is looked for.
 
     >>> rows = np.arange(3, dtype=np.int32)
     >>> order, _, offsets, unsorted = grouped(np.array([1, 0, 1], np.int32), 2, rows, rows[::-1])
@@ -103,7 +94,7 @@ def grouped(
     offsets = np.zeros(num_groups + 1, np.int64)
     np.cumsum(sum(counts.values()), dtype=np.int64, out=offsets[1:])
     # Where the next row of each group goes, of each block: after those of the blocks before.
-    free = offsets[:-1].astype(_number_type(len(codes)))
+    free = offsets[:-1].astype(row_type(len(codes)))
     for start in sorted(counts):
         counts[start], free = free, free + counts[start]
     if times is None:
@@ -114,7 +105,10 @@ def grouped(
         )
         return moved, None, offsets, 0
     chunks = [times] if isinstance(times, np.ndarray) else times
-    moved_marks, moved_times = _side_by_side(marks, chunks, since)
+    # Mark and time of a row side by side.
+    time_type = chunks[0].dtype if since is None else np.dtype(np.int32)
+    pairs = unset(len(marks), np.dtype([("mark", marks.dtype), ("time", time_type)], align=True))
+    moved_marks, moved_times = pairs["mark"], pairs["time"]
 
     def move(start: int, stop: int) -> None:
         first = 0
@@ -137,17 +131,7 @@ def grouped(
 
 
 def counted(codes: NDArray[Any], num_codes: int, kept: NDArray[np.bool_] | None = None) -> Numbers:
-    """Return how often each code stands in the rows that are kept.
-
-    Formula: counts[c] = the number of rows r with codes[r] = c and kept[r].
-
-    Shapes: codes [T], each in 0 … num_codes − 1; kept [T], None if all are → [num_codes].
-
-    Cost: O(T + num_codes), without a copy of the codes.
-
-    Reference: none.
-
-    Use when: codes are dense. Avoid when: they may be out of range.
+    """Return how often each code in 0 … num_codes − 1 stands in the rows that are kept, or in all.
 
     >>> counted(np.array([2, 0, 2]), 3).tolist()
     [1, 0, 2]
@@ -163,16 +147,11 @@ def _counted_in_blocks(
     counts: dict[int, NDArray[Any]] = {}
 
     def count(start: int, stop: int) -> None:
-        counts[start] = np.zeros(num_codes, _number_type(len(codes)))
+        counts[start] = np.zeros(num_codes, row_type(len(codes)))
         _count(start, stop, codes, kept, counts[start])
 
     in_blocks(count, len(codes))
     return counts
-
-
-def _number_type(rows: int) -> type[np.integer[Any]]:
-    """Return the type that can number as many rows: the smaller, the more stays in the cache."""
-    return np.int32 if rows <= MAX_ROWS else np.int64
 
 
 @_kernel
@@ -185,16 +164,6 @@ def _count(
     else:
         for row in range(start, stop):
             counts[codes[row]] += kept[row]
-
-
-def _side_by_side(
-    marks: Codes, times: Sequence[NDArray[Any]], since: int | None
-) -> tuple[Codes, NDArray[Any]]:
-    """Return room for marks and times, each pair in one place."""
-    time_type = times[0].dtype if since is None else np.dtype(np.int32)
-    pair = np.dtype([("mark", marks.dtype), ("time", time_type)], align=True)
-    pairs = unset(len(marks), pair)
-    return pairs["mark"], pairs["time"]
 
 
 @_kernel

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from widemax.kernels.data.grouping import MAX_ROWS, counted
+from widemax.kernels.data.grouping import counted, row_type
 from widemax.kernels.data.memory import unset
 
 Numbers = NDArray[np.int64]
@@ -20,38 +20,27 @@ _FEW = 4
 
 
 class Peeled(NamedTuple):
-    """What is left of a log: which interactions [T], how many of each user and of each item."""
+    """What is left of a log."""
 
     kept: NDArray[np.bool_]
+    """Which interactions, [T]."""
     user_counts: Numbers
+    """How many of each user."""
     item_counts: Numbers
-
-
-def k_core(items: Items, offsets: Numbers, num_items: int, core: int) -> NDArray[np.bool_]:
-    """Return which interactions are left when every user and item has ``core`` of them or none.
-
-    Formula: the largest set of interactions in which each user and each item that has one has at
-    least ``core``. There is one such set: whatever the order of removal, the same is left.
-
-    Shapes: items [T], each in 0 … num_items − 1; user u has items[offsets[u] : offsets[u + 1]] →
-    bool [T].
-
-    Cost: O(T), however long the chain of removals is; at most 9 bytes for each interaction.
-
-    Reference: Batagelj and Zaveršnik, "An O(m) Algorithm for Cores Decomposition of Networks",
-    2003, for one value of k.
-
-    Use when: a log is to be reduced to users and items that can be learned. Avoid when: one pass
-    over the items is wanted (``min_count``).
-
-    >>> k_core(np.array([0, 1, 0, 1, 2]), np.array([0, 2, 4, 5]), 3, 2).tolist()
-    [True, True, True, True, False]
-    """
-    return peeled(items, offsets, num_items, core).kept
+    """How many of each item."""
 
 
 def peeled(items: Items, offsets: Numbers, num_items: int, core: int) -> Peeled:
-    """Return what ``k_core`` does, and how much of each user and item is left."""
+    """Return what is left when every user and item has ``core`` interactions or none.
+
+    That is the largest set of interactions in which each user and each item that has one has at
+    least ``core``; whatever the order of removal, the same is left. User u has the items
+    items[offsets[u] : offsets[u + 1]]. O(T), however long the chain of removals is (Batagelj and
+    Zaveršnik 2003, for one value of k), and at most 9 bytes for each interaction.
+
+    >>> peeled(np.array([0, 1, 0, 1, 2]), np.array([0, 2, 4, 5]), 3, 2).kept.tolist()
+    [True, True, True, True, False]
+    """
     kept = unset(len(items), np.bool_)
     kept.fill(True)
     counts = counted(items, num_items)
@@ -74,8 +63,7 @@ def _indexed(items: Items, offsets: Numbers, counts: Numbers) -> tuple[Numbers, 
     """Return where each item with a count starts in the index, and the index: places and users."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
-    number = np.int32 if len(items) <= MAX_ROWS else np.int64
-    places, users = np.empty(starts[-1], number), np.empty(starts[-1], number)
+    places, users = (np.empty(starts[-1], row_type(len(items))) for _ in range(2))
     _fill(items, offsets, counts > 0, starts[:-1].copy(), places, users)
     return starts, places, users
 
@@ -130,7 +118,7 @@ def _peel(
 def k_core_reference(
     items: Numbers, offsets: Numbers, num_items: int, core: int
 ) -> NDArray[np.bool_]:
-    """Return the same as ``k_core``, by counting again until nothing changes."""
+    """Return which interactions are left, by counting again until nothing changes."""
     users = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     kept = np.ones(len(items), np.bool_)
     while True:

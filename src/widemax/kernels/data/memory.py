@@ -12,18 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 def unset(count: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return an array of whatever its memory holds, which comes in small pages.
 
-    Formula: none.
-
-    Shapes: [count].
-
-    Cost: about 0.6 ms a megabyte when it is first written. NumPy asks for large pages, which take a
-    quarter of that where they lie ready; but a virtual machine that gives free memory back to its
-    host has none ready, and waits five times as long.
-
-    Reference: none.
-
-    Use when: an array of megabytes is filled in order. Avoid when: it is small, or read and written
-    here and there for long: large pages are found faster.
+    For arrays of megabytes that are filled in order: about 0.6 ms a megabyte when first written.
+    NumPy asks for large pages, which take a quarter of that where they lie ready; but a virtual
+    machine that gives free memory back to its host has none ready, and waits five times as long.
+    What is read and written here and there for long is found faster in large pages.
 
     >>> unset(3, np.float64).shape
     (3,)

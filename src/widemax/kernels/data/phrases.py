@@ -20,16 +20,9 @@ _kernel = njit(cache=True, nogil=True)
 def count_pairs(values: Numbers, lengths: Numbers, counted: Marks) -> tuple[Numbers, Numbers]:
     """Return which values follow each other within a sequence, and how often.
 
-    Formula: pair = a·V + b for b right after a, where counted[a] and counted[b].
-
-    Shapes: values [T] in 0 … V − 1, lengths [N] adding up to T, counted [V] → pairs [P] in no
-    order that means anything, counts [P].
-
-    Cost: O(T) time by a hash table of the pairs; at most 64 bytes for each different pair.
-
-    Reference: linear probing with Fibonacci hashing (Knuth, volume 3, 6.4).
-
-    Use when: P is far below V². Avoid when: V² numbers fit in memory.
+    ``values`` [T] lie in 0 … V − 1, ``lengths`` [N] add up to T, ``counted`` [V] says which values
+    count. pair = a·V + b for b right after a; pairs come in no order that means anything. Takes
+    O(T) by a hash table, at most 64 bytes for each different pair.
 
     >>> values, lengths = np.array([0, 1, 0, 1, 0]), np.array([4, 1])
     >>> pairs, counts = count_pairs(values, lengths, np.array([True, True]))
@@ -65,19 +58,10 @@ def count_pairs(values: Numbers, lengths: Numbers, counted: Marks) -> tuple[Numb
 def join_pairs(
     values: Numbers, lengths: Numbers, num_values: int, pairs: Numbers, ids: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Put one id in the place of each of some pairs, from left to right.
+    """Put one id in the place of each of some pairs, from left to right, as word2phrase does.
 
-    Formula: where pairs[i] = a·V + b begins, ids[i] stands for a and b, and the next pair begins
-    after b.
-
-    Shapes: values [T] in 0 … V − 1, lengths [N] adding up to T, pairs [P] rising, ids [P] →
-    joined [≤ T] and the length of each sequence [N].
-
-    Cost: O(T), and log2 P for a value that begins a pair.
-
-    Reference: word2phrase.
-
-    Use when: pairs are known. Avoid when: they may overlap.
+    Where pairs[i] = a·V + b begins, ids[i] stands for a and b, and the next pair begins after b;
+    ``pairs`` rise. Returns the joined values and the length of each sequence [N].
 
     >>> values, lengths = np.array([0, 0, 0, 1, 0]), np.array([4, 1])
     >>> joined, left = join_pairs(values, lengths, 2, np.array([0]), np.array([9]))

@@ -20,17 +20,7 @@ _kernel = njit(cache=True, nogil=True)
 
 @_kernel
 def part_lengths(parts: NDArray[np.uint8], offsets: Numbers, num_parts: int) -> Numbers:
-    """Return how many values of each part every sequence has.
-
-    Formula: lengths[p, i] = the number of p in parts[offsets[i] : offsets[i + 1]].
-
-    Shapes: parts [T], each in 0 … num_parts − 1; offsets [N + 1] → [num_parts, N].
-
-    Cost: O(T).
-
-    Reference: none.
-
-    Use when: each value is marked with its part. Avoid when: the marks may be out of range.
+    """Return how many values of each part 0 … num_parts − 1 every sequence has, [num_parts, N].
 
     >>> part_lengths(np.array([0, 1, 1], np.uint8), np.array([0, 2, 3]), 2).tolist()
     [[1, 0], [1, 1]]
@@ -43,17 +33,7 @@ def part_lengths(parts: NDArray[np.uint8], offsets: Numbers, num_parts: int) -> 
 
 
 def joined_slices(values: NDArray[Any], starts: Numbers, lengths: Numbers) -> NDArray[Any]:
-    """Return slices of ``values`` end to end.
-
-    Formula: the values[starts[i] : starts[i] + lengths[i]], one after the other.
-
-    Shapes: values [T], starts [N], lengths [N] → [the sum of the lengths].
-
-    Cost: O(N + what is copied).
-
-    Reference: none.
-
-    Use when: what is wanted of each sequence is one run. Avoid when: it is scattered.
+    """Return the slices values[starts[i] : starts[i] + lengths[i]] end to end.
 
     >>> joined_slices(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
     [5, 6, 8]
@@ -84,19 +64,10 @@ def _join(
 def fill_from_right(
     values: Numbers, starts: Numbers, ends: Numbers, nothing: int, found: Numbers
 ) -> None:
-    """Write the last values of slices to the right of the rows of ``found``, in place.
+    """Write the last values of slices to the right of the rows of ``found`` [B, W], in place.
 
-    Formula: row i ends with the values[starts[i] : ends[i]], or with as many of the last of them as
-    it has places; what is left of it holds ``nothing``.
-
-    Shapes: values [T]; starts and ends [B]; found [B, W].
-
-    Cost: one pass over ``found``.
-
-    Reference: none.
-
-    Use when: histories of different length are to stand in one matrix. Avoid when: the first of
-    each are wanted.
+    Row i ends with the values[starts[i] : ends[i]], or with as many of the last of them as it has
+    places; what is left of it holds ``nothing``.
 
     >>> found = np.empty((2, 3), np.int64)
     >>> fill_from_right(np.arange(9), np.array([0, 4]), np.array([2, 9]), -1, found)
@@ -116,18 +87,7 @@ def fill_from_right(
 def kept_lengths(
     codes: Codes, offsets: Numbers, class_of: Codes, kept: NDArray[np.bool_] | None
 ) -> Numbers:
-    """Return how many codes of each sequence are kept and have a class.
-
-    Formula: lengths[i] = the number of places p of sequence i with kept[p] and
-    class_of[codes[p]] ≥ 0.
-
-    Shapes: codes [T], offsets [N + 1], class_of [V], kept [T], None if all are → [N].
-
-    Cost: O(T).
-
-    Reference: none.
-
-    Use when: deciding which sequences stay, before ``kept_classes``. Avoid when: all codes do.
+    """Return how many codes of each sequence are kept (None keeps all) and have a class ≥ 0, [N].
 
     >>> codes, offsets = np.array([0, 1, 1, 2]), np.array([0, 3, 4])
     >>> kept_lengths(codes, offsets, np.array([-1, 0, 1]), None).tolist()
@@ -168,18 +128,10 @@ def kept_classes(
 ) -> tuple[Numbers, NDArray[Any] | None]:
     """Return the classes of the codes that are kept and have one, and their times.
 
-    Formula: those that ``kept_lengths`` counts, of the sequences that stay, end to end.
-
-    Shapes: as there; places [N + 1], where what is left of each sequence starts in the result: one
-    that stays is as long as ``kept_lengths`` says, one that does not has length 0; times [T] →
-    classes [T'], times [T'] of ``time_type``, to which ``since`` is added.
-
-    Cost: O(T), one pass for both.
-
-    Reference: none.
-
-    Use when: keys were numbered before it was known which of them are classes. Avoid when: there
-    is nothing beside the codes (``keep_classes``).
+    They are those that ``kept_lengths`` counts, of the sequences that stay, end to end. ``places``
+    [N + 1] says where what is left of each sequence starts in the result: one that stays is as long
+    as ``kept_lengths`` says, one that does not has length 0. Times become ``time_type``, with
+    ``since`` added.
 
     >>> codes, offsets, class_of = np.array([0, 1, 1, 2]), np.array([0, 3, 4]), np.array([-1, 0, 1])
     >>> times = np.array([5, 6, 7, 8])
@@ -228,16 +180,9 @@ def pauses(
 ) -> tuple[Numbers, Numbers, int]:
     """Return where sessions start and the last ends, whose each is, and where a time falls, or −1.
 
-    Formula: a session starts with a sequence, and at each p with times[p] − times[p − 1] > gap.
-
-    Shapes: times [T], offsets [N + 1] → starts [S + 1], the last of them T; owners [S] in
-    0 … N − 1; of the places where a time falls the first.
-
-    Cost: O(T), two passes: to count, to write.
-
-    Reference: none.
-
-    Use when: sequences are to be cut into sessions. Avoid when: they have no times.
+    A session starts with a sequence, and at each p with times[p] − times[p − 1] > gap. There are
+    starts [S + 1], the last of them T; owners [S] in 0 … N − 1; of the places where a time falls
+    the first.
 
     >>> starts, owners, falls = pauses(np.array([0.0, 60, 9000, 5]), np.array([0, 3, 4]), 1800.0)
     >>> starts.tolist(), owners.tolist(), falls

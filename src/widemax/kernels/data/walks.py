@@ -17,17 +17,7 @@ _u = np.uint64
 
 
 def running_weights(starts: Numbers, weights: Weights) -> Weights:
-    """Return the sum of the weights of each node's edges up to each edge.
-
-    Formula: running[e] = Σ weights[starts[v] … e] for an edge e of node v.
-
-    Shapes: starts [V + 1], weights [E] → [E].
-
-    Cost: O(E).
-
-    Reference: none.
-
-    Use when: edges are to be drawn by ``random_walks``. Avoid when: weights change between walks.
+    """Return the sum of the weights of each node's edges up to each edge, for ``random_walks``.
 
     >>> running_weights(np.array([0, 2, 3]), np.array([1.0, 3.0, 2.0])).tolist()
     [1.0, 4.0, 2.0]
@@ -53,18 +43,10 @@ def random_walks(
 ) -> tuple[Numbers, Numbers]:
     """Walk from each of some nodes along edges drawn by weight, until there are none.
 
-    Formula: P(next = b | a) = weight(a, b) / Σ_c weight(a, c); a walk ends at ``length`` nodes, or
-    at a node that no edge leaves. Walk i draws from SplitMix64 at seed + i.
-
-    Shapes: starts [V + 1]; successors and running [E]; first [W] → values [≤ W·length], walk after
-    walk, and the length of each [W].
-
-    Cost: O(log degree) a step, one core; 8·W·length bytes.
-
-    Reference: Perozzi, Al-Rfou & Skiena 2014 (DeepWalk); Wang et al. 2018 (by weight).
-
-    Use when: a graph of sessions is to become sequences. Avoid when: the next step shall depend on
-    the last two nodes (node2vec).
+    P(next = b | a) = weight(a, b) / Σ_c weight(a, c) (DeepWalk, Perozzi et al. 2014, by weight); a
+    walk ends at ``length`` nodes, or at a node that no edge leaves. Walk i draws from SplitMix64 at
+    seed + i. Node v has the edges starts[v] … starts[v + 1] − 1. Returns the nodes, walk after
+    walk, and the length of each.
 
     >>> starts, successors = np.array([0, 1, 2, 2]), np.array([1, 2])
     >>> values, lengths = random_walks(starts, successors, np.ones(2), np.array([0, 2]), 5, 0)

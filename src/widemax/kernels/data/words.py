@@ -40,25 +40,16 @@ def number_words(
 ) -> None:  # fmt: skip
     """Give each word its code, in order of first appearance, until ``data`` or a buffer ends.
 
-    Formula: words stand between white space of ASCII (9 … 13 and 32), lines end at 10;
-    code(word) = the number of different words before its first appearance.
+    Words stand between white space of ASCII (9 … 13 and 32), lines end at 10. ``data`` holds no NUL
+    and ends between words; ``codes`` has room for its words, ``lengths`` for its lines. If the
+    place that is left is not the end of ``data``, a word begins there that does not fit: into half
+    of ``slots``, into ``ends``, into ``letters``, or into ``longest`` bytes.
 
-    Shapes: ``progress`` [6] is where it stands: the place in ``data``, words and lines written to
-    ``codes`` and ``lengths``, words of the line that is not at its end, different words, and their
-    letters. Word c is letters[ends[c] : ends[c + 1] − 1]; a line end follows it. ``slots``
-    [2^k, 2] is a hash table: the word itself if it has 8 bytes at most, else its hash; and its
-    code with the highest bit set if it is long, all bits if the slot is empty.
-
-    Cost: O(bytes), about 1.5 s for 17 million words; no memory of its own.
-
-    Reference: FNV-1a (Fowler, Noll and Vo) beyond the first 8 bytes; linear probing with Fibonacci
-    hashing (Knuth, volume 3, 6.4).
-
-    Use when: a block without NUL bytes ends between words, ``codes`` has room for its words and
-    ``lengths`` for its lines. If the place that is left is not the end of ``data``, a word begins
-    there that does not fit: into half of ``slots``, into ``ends``, into ``letters``, or into
-    ``longest`` bytes. Avoid when: words are found in another way;
-    ``widemax.data.reading.classes.Encoder`` takes any.
+    ``progress`` [6] is where it stands: the place in ``data``, words and lines written to ``codes``
+    and ``lengths``, words of the line that is not at its end, different words, and their letters.
+    Word c is letters[ends[c] : ends[c + 1] − 1]; a line end follows it. ``slots`` [2^k, 2] is a
+    hash table: the word itself if it has 8 bytes at most, else its hash (FNV-1a beyond the first 8
+    bytes); and its code with the highest bit set if it is long, all bits if the slot is empty.
 
     >>> data = np.frombuffer(b"rum tea\\nrum\\n", np.uint8)
     >>> slots, ends, letters = empty_slots(3), np.zeros(4, np.int64), np.empty(9, np.uint8)
@@ -150,18 +141,9 @@ def keep_classes(
 ) -> tuple[Numbers, Numbers]:
     """Return the classes of the codes, without those of −1 and then without short sequences.
 
-    Formula: sequence i becomes (class_of[c] for c in it if class_of[c] ≥ 0), and is left out if
-    fewer than ``least`` are left of it.
-
-    Shapes: codes [T], lengths [N] adding up to T, class_of [V] → values [T' ≤ T]; kept [N], how
-    many values are left of each sequence, −1 if it is left out.
-
-    Cost: O(T + N), 8 bytes for each code.
-
-    Reference: none.
-
-    Use when: keys were numbered before it was known which of them are classes. Avoid when: every
-    key is one.
+    Sequence i becomes (class_of[c] for c in it if class_of[c] ≥ 0), and is left out if fewer than
+    ``least`` are left of it. With the values comes how many are left of each sequence [N], −1 if it
+    is left out.
 
     >>> codes, lengths = np.array([0, 1, 1, 2], np.int32), np.array([3, 1])
     >>> values, kept = keep_classes(codes, lengths, np.array([-1, 0, 1]), 2)

@@ -11,21 +11,12 @@ from numpy.typing import NDArray
 
 
 def huffman_children(counts: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the two children of each merged node, in the order of merging; the root is last.
+    """Return the children [V − 1, 2] of each merged node, in the order of merging, the root last.
 
-    Formula: the two lightest nodes are merged until one is left. Of equally light ones a class
-    goes before a merged node, which keeps the deepest path as short as any optimal tree has it,
-    and a lower class before a higher.
-
-    Shapes: counts [V] ≥ 0 in; [V−1, 2] out: an entry y < V is class y, V + i is merge i.
-
-    Cost: O(V log V) to sort, then O(V): merged nodes come out in rising weight, so that two
-    queues replace the heap.
-
-    Reference: Huffman 1952; the two queues are van Leeuwen's, 1976.
-
-    Use when: building a tree from counts. Avoid when: classes that are alike should be close
-    together in the tree (``Tree.huffman`` with vectors, ``Tree.clustered``).
+    An entry y < V is class y, V + i is merge i. The two lightest nodes are merged until one is left
+    (Huffman 1952). Of equally light ones a class goes before a merged node, which keeps the deepest
+    path as short as any optimal tree has it, and a lower class before a higher. Merged nodes come
+    out in rising weight, so that two queues replace the heap (van Leeuwen 1976).
 
     >>> huffman_children(np.array([5.0, 1.0, 2.0])).tolist()
     [[1, 2], [3, 0]]
@@ -63,20 +54,12 @@ def fill_left(
 ) -> NDArray[np.bool_]:
     """Return which leaves go left, where those of each node are to keep their depths.
 
-    Formula: a leaf k below a node takes 2^−k of it. In the order given each leaf goes left that
-    still finds room in the left half. Both halves come out full: if room r were left over, then
-    every leaf on the right is larger than r, so that the smallest of them, s, divides ½, what is
-    on the right, ½ + r, and with both r itself, which is smaller.
-
-    Shapes: depths [M] ≥ 1, below the leaf's own node, node by node, whose shares sum to 1; starts
-    and sizes [C] of the nodes in it; [M] out.
-
-    Cost: O(depth) for each leaf. Room is held in binary digits, exact however deep the tree is.
-
-    Reference: Kraft 1949, for the sum.
-
-    Use when: a code's lengths are given, and its words are to be chosen anew. Avoid when: any
-    tree of those lengths will do.
+    ``depths`` [M] are those below the leaf's own node, node by node, ``starts`` and ``sizes`` [C]
+    where each node's are. A leaf k below a node takes 2^−k of it. In the order given each leaf goes
+    left that still finds room in the left half. Both halves come out full: if room r were left
+    over, then every leaf on the right is larger than r, so that the smallest of them, s, divides ½,
+    what is on the right, ½ + r, and with both r itself, which is smaller. Room is held in binary
+    digits, exact however deep the tree is.
 
     >>> fill_left(np.array([2, 1, 3, 3]), np.array([0]), np.array([4])).tolist()
     [True, False, True, True]

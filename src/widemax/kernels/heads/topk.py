@@ -62,21 +62,12 @@ def nothing_kept(rows: int, k: int, dtype: DTypeLike, excluded: Ids | None = Non
 def offer(scores: Floats, block_best: Floats, first_id: int, k: int, kept: Kept) -> bool:
     """Keep what may be among the k best of its row; return False if a score is NaN.
 
-    Formula: of all scores offered, ``kept`` holds the k best, equal ones by the smaller id, and
-    perhaps some that are not, but none that its row excludes. A score enters if it exceeds the k-th
-    best when the row was last sifted; it is sifted when full.
-
-    Shapes: scores [R, C] of classes first_id … first_id + C − 1; block_best [R, C // 64] the
-    largest of each 64 neighbours, NaN if one is; the rows of ``kept`` are these R.
-
-    Cost: O(R·C / 64) when few scores enter: for scores in no order about k·log2(V / k) of a row.
-    O(R·C) when they rise with the id, so that all enter. Each that would enter is looked up among
-    the excluded, in log2 E steps.
-
-    Reference: the reservoir of Faiss (Johnson, Douze & Jégou 2017), behind block maxima.
-
-    Use when: tiles come by rising id, and something fast takes the maxima. Avoid when: one tile
-    holds everything (sort it).
+    ``scores`` [R, C] are those of classes first_id … first_id + C − 1, which come by rising id;
+    ``block_best`` [R, C // 64] the largest of each 64 neighbours, NaN if one is. Of all scores
+    offered, ``kept`` holds the k best, equal ones by the smaller id, and perhaps some that are not,
+    but none that its row excludes. A score enters if it exceeds the k-th best when the row was last
+    sifted, which happens when the row is full (the reservoir of Faiss, behind block maxima). For
+    scores in no order about k·log2(V / k) of a row enter, and most blocks are passed over.
 
     >>> kept, scores = nothing_kept(1, 2, np.float32), np.array([[1, 3, 2, 3]], np.float32)
     >>> offer(scores, np.empty((1, 0), np.float32), 5, 2, kept)

@@ -23,19 +23,12 @@ def best_first(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return the k most probable classes of each row, best first, and how many nodes were opened.
 
-    Formula: log p only falls on the way down, so the first classes to come out of a queue ordered
-    by log p are the best of all: nothing still in it, or below it, is better.
-
-    Shapes: hidden [B, D]; weight [V−1, D]; bias [V−1] or [0]; children [V−1, 2] as in ``Tree``;
-    exclude [B, E], padded with -1; ids and log p [B, k] out, −1 and −inf where none is left. NaN
-    as the first log p of a row says that one was met.
-
-    Cost: O(D + log V) for each opened node: about k·L of them when the model is sure of itself,
-    all V−1 when every class is equally likely. Sums in float64.
-
-    Reference: Hart, Nilsson & Raphael 1968 (A*, with no estimate of what is still to come).
-
-    Use when: the best few of many classes are wanted on the CPU. Avoid when: k is near V.
+    log p only falls on the way down, so the first classes to come out of a queue ordered by log p
+    are the best of all: nothing still in it, or below it, is better. Opens about k·L nodes when the
+    model is sure of itself, all V − 1 when every class is equally likely. ``weight`` [V − 1, D],
+    ``bias`` [V − 1] or [0], ``children`` [V − 1, 2] as in ``Tree``; ``exclude`` [B, E] is padded
+    with -1. Ids and log p are [B, k], −1 and −inf where none is left; NaN as the first log p of a
+    row says that one was met. Sums are in float64.
 
     >>> weight, children = np.array([[2.0], [1.0]]), np.array([[-1, 1], [-2, -3]])
     >>> nothing = np.empty((1, 0), np.int64)

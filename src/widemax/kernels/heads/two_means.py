@@ -17,22 +17,14 @@ _SMALLEST = 1e-30
 
 @njit(cache=True)
 def two_means(vectors: Floats, members: Ids, starts: Ids, sizes: Ids, weights: Floats) -> Floats:
-    """Return how far each member lies to the right of the plane that cuts its cloud in two.
+    """Return how far each member [M] lies to the right of the plane that cuts its cloud in two.
 
-    Formula: (x − (a + b)/2)·(b − a), a and b the means of the two sides, by at most ten steps of
-    2-means; they start from the cut through the mean across the principal direction, d ∝
-    Cov⁴ (x_far − mean), four power steps from the member farthest from the mean. 0 for a cloud of
-    equal vectors. All means, the covariance and (squared) distances count each vector by its
-    weight.
-
-    Shapes: vectors [V, D]; members [M] of ids, cloud by cloud; starts and sizes [C] of the clouds
-    in it; weights [V] above 0; [M] out.
-
-    Cost: O(M·D), about thirty passes at most.
-
-    Reference: Lloyd 1982; Boley 1998 (PDDP), for the start.
-
-    Use when: cutting many clouds at once on the CPU. Avoid when: the best cut of all is wanted.
+    ``members`` are rows of ``vectors`` [V, D], cloud by cloud; ``starts`` and ``sizes`` [C] say
+    where each cloud is. The place is (x − (a + b)/2)·(b − a), a and b the means of the two sides,
+    by at most ten steps of 2-means; they start from the cut through the mean across the principal
+    direction, d ∝ Cov⁴ (x_far − mean), four power steps from the member farthest from the mean
+    (Boley 1998). It is 0 for a cloud of equal vectors. All means, the covariance and (squared)
+    distances count each vector by its weight [V] above 0.
 
     >>> line = np.array([[0, 0], [3, 3], [1, 1]], dtype=np.float32)
     >>> place = two_means(

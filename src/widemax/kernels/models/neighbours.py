@@ -36,20 +36,12 @@ def nearest_items(
     shrinkage: float,
     num_neighbours: int,
 ) -> tuple[_Ids, _Floats]:
-    """Return the items most similar to each item, by the users they share.
+    """Return the items most similar to each item, by their users (Deshpande & Karypis 2004).
 
-    Formula: s(i, j) = n_ij / (√(n_i·n_j) + shrinkage), n_i the users of i, n_ij those of both; of
-    equal ones the smaller id is the nearer. Items that share no user are no neighbours.
-
-    Shapes: sets end to end, the items of each user and the users of each item → ids and
-    similarities [V, num_neighbours], -1 and 0 where there are fewer.
-
-    Cost: O(Σ over users of their items squared) time, and for each item as many insertions into a
-    list of ``num_neighbours``; 16 bytes an item beside the result.
-
-    Reference: Deshpande & Karypis 2004.
-
-    Use when: fitting ``ItemKNN``. Avoid when: users have thousands of items.
+    s(i, j) = n_ij / (√(n_i·n_j) + shrinkage), n_i the users of i, n_ij those of both; of equal ones
+    the smaller id is the nearer. Given are sets end to end, the items of each user and the users of
+    each item; ids and similarities are [V, num_neighbours], -1 and 0 where fewer items share a
+    user. Takes O(Σ over users of their items squared), so users should not have thousands of items.
 
     >>> ids, found = nearest_items(np.array([0, 2, 4]), np.array([0, 1, 1, 2]),
     ...     np.array([0, 1, 3, 4]), np.array([0, 0, 1, 1]), 0.0, 2)

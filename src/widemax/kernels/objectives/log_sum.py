@@ -117,18 +117,11 @@ def row_log_sums(
 ) -> tuple[Vector, Vector, Vector]:
     """Return top, log_sum and scale of the rows, [B] each, and turn the scores into powers.
 
-    Formula: over the candidates that are neither removed nor −inf, top = max F and log_sum =
-    log Σ exp((F − top)·sharpness − log_count), both −inf where there is none. scale·power is the
-    derivative of log_sum with top held fixed. NaN or +inf that is not removed makes log_sum and
-    scale NaN.
-
-    Shapes: scores [B, S], overwritten; log_count and removed [B, S], or [1, S] for all rows.
-
-    Cost: O(B·S); each row is read from memory once and stays in the cache.
-
-    Reference: none.
-
-    Use when: float32 on the CPU. Avoid when: elsewhere (``widemax.objectives.log_sum``).
+    Over the candidates that are neither removed nor −inf, top = max F and log_sum = log Σ exp((F −
+    top)·sharpness − log_count), both −inf where there is none. scale·power is the derivative of
+    log_sum with top held fixed. NaN or +inf that is not removed makes log_sum and scale NaN.
+    ``log_count`` and ``removed`` are [B, S] like the scores, or [1, S] for all rows. Each row is
+    read from memory once; ``widemax.objectives.log_sum`` is the reference.
 
     >>> nothing = np.zeros((1, 2), np.float32)
     >>> scores = np.array([[5.0, 5.0]], np.float32)
@@ -156,18 +149,10 @@ def lead_losses(
     log_sum: Vector,
     sharpness: float,
 ) -> tuple[Vector, Vector]:
-    """Return log(1 + e^lead) and its derivative by the lead of the candidates over the target.
+    """Return log(1 + e^lead) and its derivative by the lead of the candidates over the target, [B].
 
-    Formula: lead = log Σ exp(G) − G_t, with G_t = F_t·sharpness − log Q(t), and the sum as
-    ``row_log_sums`` gives it.
-
-    Shapes: all [B].
-
-    Cost: O(B).
-
-    Reference: none.
-
-    Use when: each row has one target. Avoid when: it has several.
+    lead = log Σ exp(G) − G_t, with G_t = F_t·sharpness − log Q(t), and the sum as ``row_log_sums``
+    gives it.
 
     >>> one = np.ones(1, np.float32)
     >>> losses, push = lead_losses(one, 0 * one, one, 0 * one, 1.0)
@@ -217,16 +202,8 @@ def spread_gradients(
 ) -> Matrix:
     """Finish the gradients of queries and targets' vectors in place; return weighted queries.
 
-    Formula: by_queries ← away·by_queries + towards·target_vectors; by_targets ← towards·queries;
-    returned: away·queries, row by row.
-
-    Shapes: all matrices [B, D], ``away`` and ``towards`` [B].
-
-    Cost: O(B·D), one reading.
-
-    Reference: none.
-
-    Use when: float32 on the CPU. Avoid when: elsewhere.
+    by_queries ← away·by_queries + towards·target_vectors; by_targets ← towards·queries; returned:
+    away·queries. All matrices are [B, D], ``away`` and ``towards`` [B].
 
     >>> one, by_queries, by_targets = (np.ones((1, 2), np.float32) for _ in range(3))
     >>> spread_gradients(one, one, one[0, :1] * 3, one[0, :1] * 2, by_queries, by_targets).tolist()

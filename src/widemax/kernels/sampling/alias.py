@@ -14,19 +14,12 @@ def scaled_weights(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def build_alias_table(scaled: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return the packed table [V, 2] of weights with mean 1: threshold bits, alias.
+    """Return the packed table [V, 2] of weights [V] with mean 1: threshold bits, alias.
 
-    Formula: class y is drawn with probability
-    (threshold[y] + Σ over columns j with alias y of (1 − threshold[j])) / V.
-
-    Shapes: scaled [V] in; [V, 2] int32 out, column 0 the bits of a float32 threshold, column 1
-    the alias, so that one draw reads 8 adjacent bytes.
-
-    Cost: O(V) time, two forward sweeps, no stack beside the table.
-
-    Reference: Vose 1991; the sweep is that of Hübschle-Schneider & Sanders 2022.
-
-    Use when: many draws come from fixed weights. Avoid when: the weights change between draws.
+    Class y is drawn with probability (threshold[y] + Σ over columns j with alias y of (1 −
+    threshold[j])) / V. Column 0 holds the bits of a float32, so that one draw reads 8 adjacent
+    bytes. Built in two forward sweeps without a stack (Vose 1991; Hübschle-Schneider & Sanders
+    2022).
 
     >>> table = build_alias_table(scaled_weights(np.array([1.0, 0.0, 3.0])))
     >>> table_probability(table).round(6).tolist()
@@ -94,15 +87,7 @@ def look_up(
 ) -> NDArray[np.int64]:
     """Return the class drawn for each column and uniform number: the column's own, or its alias.
 
-    Formula: ids[i] = column[i] if uniform[i] < threshold[column[i]] else alias[column[i]].
-
-    Shapes: threshold and alias [V], views of the packed table; column, uniform and ids [S].
-
-    Cost: O(S), one cache line of the table a draw.
-
-    Reference: Walker 1977.
-
-    Use when: drawing on the CPU. Avoid when: the table is on another device.
+    ``threshold`` and ``alias`` [V] are views of the packed table (Walker 1977).
 
     >>> table = build_alias_table(np.array([0.5, 0.0, 2.5]))
     >>> column, uniform = np.array([0, 0, 1]), np.array([0.4, 0.6, 0.0])

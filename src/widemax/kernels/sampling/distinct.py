@@ -13,18 +13,10 @@ Ids = NDArray[np.int64]
 
 @njit(cache=True)
 def first_distinct(drawn: Ids, num_samples: int) -> tuple[Ids, Ids, Ids]:
-    """Return the first ``num_samples`` distinct ids of each row, in drawing order.
+    """Return the first S = ``num_samples`` distinct ids of each row of ``drawn`` [R, T], in order.
 
-    Formula: ids[r] = the first S distinct entries of drawn[r]; tries[r] = how many entries were
-    read to find them; found[r] = how many distinct ones were found, S unless the row has fewer.
-
-    Shapes: drawn [R, T] of ids ≥ 0 in; ids [R, S], tries [R], found [R] out.
-
-    Cost: O(R·T) time by a hash table of the draws; 32·T bytes at most.
-
-    Reference: linear probing with Fibonacci hashing (Knuth, volume 3, 6.4).
-
-    Use when: distinct draws on the CPU. Avoid when: the ids live on another device.
+    With them come ``tries`` [R], how many entries were read to find them, and ``found`` [R], how
+    many there are: S unless the row has fewer.
 
     >>> ids, tries, found = first_distinct(np.array([[5, 5, 2, 9]]), 2)
     >>> ids.tolist(), tries.tolist(), found.tolist()
@@ -66,17 +58,7 @@ def first_distinct_reference(drawn: Ids, num_samples: int) -> tuple[Ids, Ids, Id
 
 @njit(cache=True)
 def rows_among(classes: Ids, ids: Ids) -> Ids:
-    """Return the rows whose class is among the ids.
-
-    Formula: {b : classes[b] ∈ ids}, rising.
-
-    Shapes: classes [B], ids [S], all ≥ 0 → [H].
-
-    Cost: O(B + S) time by a hash table of the ids.
-
-    Reference: as ``first_distinct``.
-
-    Use when: hits are looked for on the CPU. Avoid when: the ids live on another device.
+    """Return the rows, rising, whose class [B] is among the ids [S]; all are ≥ 0.
 
     >>> rows_among(np.array([7, 3, 9]), np.array([3, 5, 7])).tolist()
     [0, 1]

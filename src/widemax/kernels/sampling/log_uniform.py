@@ -17,17 +17,11 @@ def distinct_log_uniform(
 ) -> tuple[NDArray[np.int64], int, NDArray[np.float64], NDArray[np.float64]]:
     """Return the first distinct ids, the tries, and the log expected counts of ids and targets.
 
-    Formula: id = ⌊exp(u·log(V + 1)) − 1⌋, p(y) = log(1 + 1/(y + 1)) / log(V + 1); the count is
-    1 − (1 − p)^tries, or num_samples·p (at most 1) where no draw was a repeat.
-
-    Shapes: uniform [T] in [0, 1); targets [N] → ids [S], tries, [S], [N]. Fewer than S ids come
-    back if there are not enough distinct draws; the counts then mean nothing.
-
-    Cost: O(T + N) time: one pass over draws and targets instead of a dozen over each.
-
-    Reference: as ``first_distinct`` and ``LogUniformSampler``, whose plain torch is the reference.
-
-    Use when: ids on the CPU. Avoid when: elsewhere.
+    id = ⌊exp(u·log(V + 1)) − 1⌋ for uniform u in [0, 1), p(y) = log(1 + 1/(y + 1)) / log(V + 1);
+    the count is 1 − (1 − p)^tries, or num_samples·p (at most 1) where no draw was a repeat. One
+    pass over draws [T] and targets [N] instead of a dozen over each; the plain torch of
+    ``LogUniformSampler`` is the reference. Fewer than ``num_samples`` ids come back if there are
+    not enough distinct draws; the counts then mean nothing.
 
     >>> ids, tries, _, _ = distinct_log_uniform(np.array([0.0, 0.1, 0.9]), 2, 100, np.array([5]))
     >>> ids.tolist(), tries

@@ -13,16 +13,7 @@ def partition_starts(
 ) -> NDArray[np.int64]:
     """Return where each part starts: a part ends before its ``max_classes`` + 1st distinct id.
 
-    Formula: greedy; part i+1 starts at the first target that would be distinct id number
-    max_classes + 1 of part i.
-
-    Shapes: targets [N] in; [P] out, the first entry 0 (no part for N = 0).
-
-    Cost: O(N + V) time, 4·V bytes.
-
-    Reference: Jean et al. 2015.
-
-    Use when: target sampling over a corpus. Avoid when: the parts need not be consecutive.
+    Parts are cut greedily from the front, as for target sampling (Jean et al. 2015), in O(N + V).
 
     >>> partition_starts(np.array([3, 3, 1, 0, 1]), 4, 2).tolist()
     [0, 3]

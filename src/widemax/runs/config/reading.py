@@ -11,7 +11,7 @@ from typing import Any
 from widemax.declarations import Value
 from widemax.runs.config.config import Config
 from widemax.runs.config.resolution import all_options, check_key, switched_off
-from widemax.runs.config.run_options import HEADINGS
+from widemax.runs.config.run_options import place
 from widemax.runs.config.toml import escaped, read_toml, toml_value
 
 
@@ -43,7 +43,7 @@ def read_config(
     ValueError: --epochs must be a whole number between 1 and 1,000,000, got 0
     >>> read_config(None, {"head": "full", "num_samples": 100})
     Traceback (most recent call last):
-    ValueError: --num-samples has no effect with head = 'full': it needs head = importance or ...
+    ValueError: --num-samples has no effect with head = 'full', which has no sampler: it needs ...
     """
     in_file = {} if path is None else read_toml(path)
     given = {name: _check_flag(name, flag) for name, flag in flags.items() if flag is not None}
@@ -59,7 +59,7 @@ def read_config(
 
 def _where(message: str, path: Path | None, in_file: Mapping[str, Value], flags: Any) -> str:
     """Begin a message with the flag or the file that its first word, a setting, comes from."""
-    name = message.partition(" ")[0]
+    name = message.partition(" ")[0].rstrip(":")
     if name in flags:
         return all_options()[name].flag + message[len(name) :]
     return f"{path}: {message}" if name in in_file else message
@@ -76,7 +76,7 @@ def show_config(resolved: ResolvedConfig, *, as_json: bool = False) -> str:
     seed             = 7                     # flag
     """
     config = resolved.config
-    shown = sorted(config.options, key=lambda name: HEADINGS.index(config.options[name].group))
+    shown = sorted(config.options, key=lambda name: place(config.options[name]))
     rows = {
         name: (config.values[name], resolved.origins[name])
         for name in shown

@@ -15,6 +15,7 @@ from widemax.declarations import (
     names,
     nearest,
     shortened,
+    shown,
 )
 from widemax.runs.config.mixing import Part, parse_parts
 from widemax.runs.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES
@@ -49,6 +50,8 @@ def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
     """
     for name in given:
         check_key(name)
+    if source not in (None, *SOURCES):
+        raise ValueError(f"source must be {one_of(list(SOURCES))}, got {shown(source)}")
     model = _model(given.get("model", SLOTS["model"].default), source)
     general = str(SLOTS["trainer"].default)
     if "trainer" in given or model.usual.get("trainer", general) == general:
@@ -96,6 +99,9 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
     for name, option in options.items():
         if name in parts:
             values[name] = parts[name].name
+        elif option.parts:
+            # In one way of writing, so that equal mixtures are equal.
+            values[name] = option.check(name, ", ".join(str(part) for part, _ in mixed))
         elif name in given:
             values[name] = option.check(name, given[name])
         else:
@@ -216,7 +222,7 @@ def check_key(name: str) -> None:
         return
     known = all_options()
     if name not in known:
-        hint = nearest(name, tuple(known)) or "; --print-config lists them all"
+        hint = nearest(name, tuple(known)) or "; widemax train --help lists them all"
         raise ValueError(f"{shortened(repr(name))} is not a setting{hint}")
 
 
@@ -241,11 +247,15 @@ def _no_effect(
         for each in declared(kind).values()
         if any(option.name == name for option in each.options)
     ]
-    kind = next((kind for kind, _ in owners if kind in parts), owners[0][0])
-    if kind not in parts:
-        return _without_slot(kind, parts)
-    wanted = one_of([each for its_kind, each in owners if its_kind == kind])
-    return f"has no effect with {kind} = {parts[kind].name!r}: it needs {kind} = {wanted}"
+    kinds = [kind for kind in dict(owners) if kind in parts]
+    if not kinds:
+        return _without_slot(owners[0][0], parts)
+    chosen = " and ".join(f"{kind} = {parts[kind].name!r}" for kind in kinds)
+    wanted = ", or ".join(
+        f"{kind} = {one_of([name for its_kind, name in owners if its_kind == kind])}"
+        for kind in kinds
+    )
+    return f"has no effect with {chosen}: it needs {wanted}"
 
 
 def one_of(names: list[str]) -> str:
@@ -259,8 +269,8 @@ def one_of(names: list[str]) -> str:
 
 def switched_off(option: Option, values: Mapping[str, Value]) -> str:
     """Return which other setting makes one of the chosen methods' settings pointless, if any."""
-    if option.only_with and not values[option.only_with]:
-        return f"has no effect with {option.only_with} = {values[option.only_with]!r}"
+    if option.only_with and not values.get(option.only_with):
+        return f"has no effect with {option.only_with} = {values.get(option.only_with)!r}"
     if option.unless and values.get(option.unless):
         return f"has no effect with {option.unless} = {values[option.unless]!r}"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from widemax.declarations import Declaration, Option
+from widemax.declarations.table import register
 
 LENGTH = "Length of the run"
 DATA = "Data"
@@ -34,6 +35,12 @@ GROUPS: dict[str, str] = {
 
 HEADINGS = ("Model", "Output layer", "Sampling", "Training", LENGTH, DATA, VALIDATION, KEEPING)
 """All headings, in the order they are shown."""
+
+
+def place(option: Option) -> int:
+    """Return where the heading of an option stands; one of somebody's own comes last."""
+    return HEADINGS.index(option.group) if option.group in HEADINGS else len(HEADINGS)
+
 
 RUN = Declaration(
     kind="run",
@@ -199,6 +206,14 @@ SOURCES: dict[str, Declaration] = {
     ),
 }
 """The two kinds of data, each with settings of its own."""
+
+for _each in (
+    Declaration(kind="run", name="parts", help="What names a method.", options=(*SLOTS.values(),)),
+    RUN,
+    *SOURCES.values(),
+):
+    # So that no method takes one of these names for something else.
+    register(_each, None)
 
 AUTO = {"log": "next-item", "text": "cbow"}
 """The model that ``auto`` stands for."""

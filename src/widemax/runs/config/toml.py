@@ -10,7 +10,7 @@ from widemax.declarations import Option, Value, shortened
 from widemax.runs.config.config import Config
 from widemax.runs.config.mixing import parts_text
 from widemax.runs.config.resolution import all_options, check_key, switched_off
-from widemax.runs.config.run_options import HEADINGS
+from widemax.runs.config.run_options import place
 
 MAX_BYTES = 2**15
 """Longest file that is read: several times what ``to_toml`` writes."""
@@ -50,7 +50,7 @@ def to_toml(config: Config) -> str:
     """
     blocks = ["# The configuration of a widemax run. Flags override what stands here.\n"]
     tables, group = [], ""
-    for name, option in sorted(config.options.items(), key=lambda each: _place(each[1])):
+    for name, option in sorted(config.options.items(), key=lambda each: place(each[1])):
         if switched_off(option, config.values):
             continue
         if option.parts:
@@ -62,10 +62,6 @@ def to_toml(config: Config) -> str:
         blocks.append(f"{_comment(option)}\n{name} = {toml_value(config.values[name])}\n")
     # Tables come last: what follows their heading would belong to them.
     return "\n".join(blocks + tables)
-
-
-def _place(option: Option) -> int:
-    return HEADINGS.index(option.group)
 
 
 def _tables(config: Config, name: str, option: Option) -> str:
