@@ -9,7 +9,7 @@ from typing import Any
 from widemax.declarations import Declaration, Option, Value, declared, find, shortened, shown
 
 MOST_PARTS = 16
-MOST_WEIGHT = 1e9
+MOST_WEIGHT = 10**9
 
 MIXES = "mixes"
 """The trait of methods that can be part of a mixture."""
@@ -109,7 +109,7 @@ def _part(kind: str, name: str, method: object, weight: Any, given: dict[str, An
     # Compared before an int becomes a float, which a huge one cannot; a NaN fails here too.
     if type(weight) not in (int, float) or not 0 < weight < MOST_WEIGHT:
         raise ValueError(
-            f"{name}: weight must be a number above 0 and below {MOST_WEIGHT:g}, "
+            f"{name}: weight must be a number above 0 and below {MOST_WEIGHT:,}, "
             f"got {shown(weight)}"
         )
     return Part(declaration.name, float(weight), tuple(options))

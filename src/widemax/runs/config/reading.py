@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from widemax.declarations import Value
+from widemax.declarations import Option, Value
 from widemax.runs.config.config import Config
 from widemax.runs.config.resolution import all_options, check_key, switched_off
 from widemax.runs.config.run_options import place
@@ -46,7 +46,10 @@ def read_config(
     ValueError: --num-samples has no effect with head = 'full', which has no sampler: it needs ...
     """
     in_file = {} if path is None else read_toml(path)
-    given = {name: _check_flag(name, flag) for name, flag in flags.items() if flag is not None}
+    known = all_options()
+    given = {
+        name: _check_flag(name, each, known) for name, each in flags.items() if each is not None
+    }
     values = in_file | given
     try:
         config = Config(source=source, **values)
@@ -95,7 +98,6 @@ def show_config(resolved: ResolvedConfig, *, as_json: bool = False) -> str:
     )
 
 
-def _check_flag(name: str, value: object) -> Value:
-    check_key(name)
-    option = all_options()[name]
-    return option.check(option.flag, value)
+def _check_flag(name: str, value: object, known: Mapping[str, Option]) -> Value:
+    check_key(name, known)
+    return known[name].check(known[name].flag, value)

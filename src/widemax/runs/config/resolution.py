@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 from widemax.declarations import (
     Declaration,
@@ -48,8 +47,9 @@ def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
     >>> resolve({"model": "skip-gram", "objective": "sampled-softmax"}, None).values["trainer"]
     'torch'
     """
+    known = all_options()
     for name in given:
-        check_key(name)
+        check_key(name, known)
     if source not in (None, *SOURCES):
         raise ValueError(f"source must be {one_of(list(SOURCES))}, got {shown(source)}")
     model = _model(given.get("model", SLOTS["model"].default), source)
@@ -187,13 +187,6 @@ def _choices(slot: str) -> tuple[str, ...]:
     return ("auto", *names(slot)) if slot == "model" else names(slot)
 
 
-@cache
-def _own_settings() -> frozenset[str]:
-    return frozenset(
-        option.name for part in (RUN, *SOURCES.values()) for option in part.options
-    ) | frozenset(SLOTS)
-
-
 def all_options() -> dict[str, Option]:
     """Return every setting there is, whichever method it belongs to.
 
@@ -204,23 +197,21 @@ def all_options() -> dict[str, Option]:
     for slot, option in SLOTS.items():
         found[slot] = replace(option, choices=_choices(slot), group=GROUPS[slot])
         for part in declared(slot).values():
-            for each in part.options:
-                found.setdefault(each.name, in_group(each, slot))
+            found |= {
+                each.name: in_group(each, slot) for each in part.options if each.name not in found
+            }
     for part in (RUN, *SOURCES.values()):
         found |= {option.name: option for option in part.options}
     return found
 
 
-def check_key(name: str) -> None:
+def check_key(name: str, known: Mapping[str, Option]) -> None:
     """Raise if nothing has a setting of that name; the error names the nearest one.
 
-    >>> check_key("learning-rat")
+    >>> check_key("learning-rat", all_options())
     Traceback (most recent call last):
     ValueError: 'learning-rat' is not a setting; did you mean 'learning_rate'?
     """
-    if name in _own_settings():
-        return
-    known = all_options()
     if name not in known:
         hint = nearest(name, tuple(known)) or "; widemax train --help lists them all"
         raise ValueError(f"{shortened(repr(name))} is not a setting{hint}")
@@ -286,7 +277,8 @@ def _without_slot(slot: str, parts: Mapping[str, Declaration]) -> str:
                 f"{kind} = {one_of(having)}"
             )
         if having:
-            return f"{_without_slot(kind, parts)}, which has a {slot}"
+            article = "an" if slot[0] in "aeiou" else "a"
+            return f"{_without_slot(kind, parts)}, and a {kind} with {article} {slot}"
     raise AssertionError(slot)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from widemax.declarations import Option, Value, shortened
@@ -28,9 +29,10 @@ _WIDTH = 100
 def read_toml(path: Path) -> dict[str, Value]:
     """Return the settings of a file, each checked; an error names file, key, value and limit."""
     values: dict[str, Value] = {}
+    known = all_options()
     for name, value in _parse(path).items():
         try:
-            values[name] = _check(name, value)
+            values[name] = _check(name, value, known)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     return values
@@ -139,8 +141,8 @@ def _read_bounded(path: Path) -> str:
         raise ValueError(f"{path}, line {line:,}: not UTF-8 ({error.reason})") from error
 
 
-def _check(name: str, value: object) -> Value:
-    option = all_options().get(name)
+def _check(name: str, value: object, known: Mapping[str, Option]) -> Value:
+    option = known.get(name)
     if option is not None and option.parts and not isinstance(value, str):
         return parts_text(option.parts, name, value)
     # Before the name: "[training]" is no misspelt setting but a heading too many.
@@ -149,5 +151,5 @@ def _check(name: str, value: object) -> Value:
             f"{shortened(repr(name))} is a table; write its settings at the top level, "
             "without a heading or a dot"
         )
-    check_key(name)
-    return all_options()[name].check(name, value)
+    check_key(name, known)
+    return known[name].check(name, value)
