@@ -94,7 +94,7 @@ def test_bias_falls_as_samples_grow(objective, unique):
 
 
 def test_without_log_q_the_bias_stays():
-    """What the test above must be able to tell from a consistent estimator."""
+    """What the test above must distinguish from a consistent estimator."""
     _, (more, _), (many, error) = biases(info_nce)
     assert error < many / 20
     assert many > more / 2

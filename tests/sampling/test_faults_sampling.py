@@ -213,7 +213,7 @@ def test_fault_11_more_than_2_to_the_24_classes() -> None:
         odd += int((ids % 2 == 1).sum())
     assert weightless == 0
     assert abs(second_half / 1e7 - 1 / 3) < 5 * math.sqrt(2 / 9 / 1e7)
-    # Ids beyond 2^24 are told apart: of every 7 classes drawn from, 4 are odd.
+    # Ids beyond 2^24 are distinguished: of every 7 classes drawn from, 4 are odd.
     assert abs(odd / 1e7 - 4 / 7) < 5 * math.sqrt(12 / 49 / 1e7)
 
 

@@ -131,7 +131,7 @@ def test_a_table_is_exchanged_and_is_no_part_of_the_state():
     assert encoder.num_rows == V
 
 
-def test_a_grown_encoder_keeps_what_it_learnt():
+def test_a_grown_encoder_keeps_what_it_learned():
     encoder = make_encoder()
     newer = pl.DataFrame(
         {
