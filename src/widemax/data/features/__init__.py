@@ -5,7 +5,7 @@ those before it, and of the readers of logs (``data.reading``) files, tables and
 """
 
 from widemax.data.features.fields import FeatureField, FeatureKind, FittedField
-from widemax.data.features.inference import Inferred, infer_fields
+from widemax.data.features.inference import infer_fields
 from widemax.data.features.reading import key_column_of, read_feature_frame, read_features
 from widemax.data.features.schema import FeatureSchema
 from widemax.data.features.table import FeatureTable
@@ -16,7 +16,6 @@ __all__ = [
     "FeatureSchema",
     "FeatureTable",
     "FittedField",
-    "Inferred",
     "infer_fields",
     "key_column_of",
     "read_feature_frame",

@@ -84,7 +84,12 @@ def read_feature_frame(path: str | Path) -> tuple[pl.DataFrame, dict[str, Atomic
 
 
 def key_column_of(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str:
-    """Return the column that holds most keys, of those whose values all differ."""
+    """Return the column that holds most keys, of those whose values all differ.
+
+    >>> frame = pl.DataFrame({"price": [1, 2], "id": ["tea", "rum"], "kind": ["tea", "tea"]})
+    >>> key_column_of("drinks.csv", frame, pl.Series(["rum", "gin"]))
+    'id'
+    """
     wanted = keys.cast(pl.String).implode()
     found = {}
     for column in frame:

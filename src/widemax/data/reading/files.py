@@ -143,7 +143,14 @@ def with_blanks(data: bytes) -> bytes:
 
 
 def read_all(path: Path) -> str:
-    """Return the text of a whole file, without a byte order mark; an empty one is a ValueError."""
+    """Return the text of a whole file, without a byte order mark; an empty one is a ValueError.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "words"
+    >>> _ = path.write_bytes(BOM + b"rum and tea")
+    >>> read_all(path)
+    'rum and tea'
+    """
     with opened(path) as file:
         text = decoded(file.read().removeprefix(BOM), path)
     if not text.strip():
