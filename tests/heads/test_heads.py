@@ -11,8 +11,8 @@ from tests.heads import (
     head_cases_sampled,
     head_cases_structured,
 )
-from widemax import registry
 from widemax.contracts.head import check_head
+from widemax.declarations import declared
 from widemax.heads import (
     FullHead,
     InfrequentHead,
@@ -50,17 +50,16 @@ def parts_of(head):
 
 
 def test_the_tables_of_cases_are_complete():
-    """Whatever is registered is held to the contract, here or in a file of its own."""
+    """Whatever is declared is held to the contract, here or in a file of its own."""
     cases = [head_cases, head_cases_hierarchical, head_cases_sampled, head_cases_structured]
     heads = [make() for module in cases for make, _ in module.HEADS.values()]
     held = {part for head in heads for part in parts_of(head)}
-    held |= {SelfNormalisedHead, InfrequentHead}  # tests/test_normalised.py
-    held |= {BatchHardNegativeSampler}  # tests/test_batch_hard_negatives.py
-    held |= {MarketSampler, TowerScorer}  # tests/test_market_sampler.py, tests/test_tower.py
-    tables = (registry.HEADS, registry.SCORERS, registry.SAMPLERS, registry.OBJECTIVES)
-    for table in tables:
-        missing = [name for name, thing in table.items() if thing not in held]
-        assert not missing, f"no case in tests/head_cases*.py: {missing}"
+    held |= {SelfNormalisedHead, InfrequentHead}  # test_normalised.py
+    held |= {BatchHardNegativeSampler}  # tests/sampling/test_batch_hard_negatives.py
+    held |= {MarketSampler, TowerScorer}  # test_market_sampler.py, test_tower.py
+    for kind in ("head", "scorer", "sampler", "objective"):
+        missing = [name for name, each in declared(kind).items() if each.load() not in held]
+        assert not missing, f"no case in tests/heads/head_cases*.py: {missing}"
 
 
 class Broken(FullHead):
