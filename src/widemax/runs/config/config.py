@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from widemax.declarations import Declaration, Option, Value
@@ -47,26 +48,22 @@ class Config:
     @property
     def values(self) -> Mapping[str, Value]:
         """Every setting that has an effect, by name."""
-        found: Mapping[str, Value] = self._resolution.values
-        return found
+        return MappingProxyType(self._resolution.values)
 
     @property
     def options(self) -> Mapping[str, Option]:
         """The declarations of these settings."""
-        found: Mapping[str, Option] = self._resolution.options
-        return found
+        return MappingProxyType(self._resolution.options)
 
     @property
     def origins(self) -> Mapping[str, str]:
         """Where each value comes from: "given", "default", or "usual with" a method."""
-        found: Mapping[str, str] = self._resolution.origins
-        return found
+        return MappingProxyType(self._resolution.origins)
 
     @property
     def parts(self) -> Mapping[str, Declaration]:
         """The method in each slot: model, trainer, head, scorer, sampler, objective."""
-        found: Mapping[str, Declaration] = self._resolution.parts
-        return found
+        return MappingProxyType(self._resolution.parts)
 
     @property
     def mixed(self) -> tuple[tuple[Part, Declaration], ...]:

@@ -14,6 +14,8 @@ from widemax.runs.config.resolution import all_options, check_key, switched_off
 from widemax.runs.config.run_options import place
 from widemax.runs.config.toml import escaped, read_toml, toml_value
 
+_WIDEST = 60
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedConfig:
@@ -91,7 +93,9 @@ def show_config(resolved: ResolvedConfig, *, as_json: bool = False) -> str:
         }
         return json.dumps(entries, indent=1)
     texts = {name: toml_value(value) for name, (value, _) in rows.items()}
-    name_width, value_width = max(map(len, rows)), max(map(len, texts.values()))
+    # One long value must not make every line as long: the file could not be read again.
+    name_width = max(map(len, rows))
+    value_width = min(_WIDEST, max(map(len, texts.values())))
     return "\n".join(
         f"{name:<{name_width}} = {texts[name]:<{value_width}} # {escaped(origin)}"
         for name, (_, origin) in rows.items()

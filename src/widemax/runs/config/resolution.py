@@ -120,11 +120,8 @@ def _chosen(given: Mapping[str, Value], model: Declaration) -> Iterator[tuple[st
     above, waiting = [model], list(model.slots)
     while waiting:
         slot = waiting.pop(0)
-        name = given.get(slot)
-        if name is None:
-            usual = [each.usual[slot] for each in above if slot in each.usual]
-            name = usual[0] if usual else SLOTS[slot].default
-        part = find(slot, name)
+        usual = [each.usual[slot] for each in above if slot in each.usual]
+        part = find(slot, given.get(slot, usual[0] if usual else SLOTS[slot].default))
         yield slot, part
         above.append(part)
         waiting += part.slots

@@ -61,13 +61,14 @@ def to_toml(config: Config) -> str:
         if option.group != group:
             group = option.group
             blocks.append(f"# --- {group} ---\n")
-        blocks.append(f"{_comment(option)}\n{name} = {toml_value(config.values[name])}\n")
+        comment = _comment(option.help, option.limits_sentence)
+        blocks.append(f"{comment}\n{name} = {toml_value(config.values[name])}\n")
     # Tables come last: what follows their heading would belong to them.
     return "\n".join(blocks + tables)
 
 
 def _tables(config: Config, name: str, option: Option) -> str:
-    lines = [f"# {option.help}"]
+    lines = [_comment(option.help)]
     for part, _ in config.mixed:
         values = {option.parts: part.name, "weight": part.weight, **dict(part.options)}
         lines += [f"[[{name}]]", *(f"{key} = {toml_value(each)}" for key, each in values.items())]
@@ -102,10 +103,13 @@ def _escaped_character(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _comment(setting: Option) -> str:
+def _comment(*sentences: str) -> str:
     # No name is broken at its hyphen.
-    limits = textwrap.wrap(setting.limits_sentence, _WIDTH - 2, break_on_hyphens=False)
-    return "\n".join(f"# {line}" for line in (setting.help, *limits))
+    return "\n".join(
+        f"# {line}"
+        for sentence in sentences
+        for line in textwrap.wrap(sentence, _WIDTH - 2, break_on_hyphens=False)
+    )
 
 
 def _parse(path: Path) -> dict[str, object]:
