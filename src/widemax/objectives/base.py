@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -75,7 +75,6 @@ class FromFactors(Protocol):
         ...
 
 
-@runtime_checkable
 class FactoredObjective(Objective, Protocol):
     """An objective that can also start from factors, for one target a row and shared candidates.
 
@@ -115,7 +114,9 @@ def find_from_factors(objective: Objective) -> FromFactors | None:
     if isinstance(objective, partial):
         inner = None if objective.args else find_from_factors(objective.func)
         return None if inner is None else partial(inner, **objective.keywords)
-    return objective.from_factors if isinstance(objective, FactoredObjective) else None
+    # Not isinstance of the protocol: 30 µs at every step of training.
+    from_factors: FromFactors | None = getattr(objective, "from_factors", None)
+    return from_factors
 
 
 class Positives(NamedTuple):

@@ -89,7 +89,7 @@ class NGramSampler(DrawnSampler):
         if not check_positive("least_uniform", least_uniform) < 1:
             raise ValueError(f"least_uniform must lie between 0 and 1, got {least_uniform!r}")
         self.least_uniform = least_uniform
-        start = torch.tensor(_check_weights(weights, self.order), dtype=torch.float64)
+        start = torch.tensor(_normalized_weights(weights, self.order), dtype=torch.float64)
         self.register_buffer("weights", _with_floor(start, least_uniform))
         self._levels = _slices(tables)
         self.register_buffer("_keys", torch.cat(list(tables)), persistent=False)
@@ -282,7 +282,7 @@ def _counted(table: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([keys, above]), torch.cat([counts, torch.zeros_like(above)])
 
 
-def _check_weights(weights: Sequence[float] | None, order: int) -> list[float]:
+def _normalized_weights(weights: Sequence[float] | None, order: int) -> list[float]:
     """Return ``order`` + 1 interpolation weights that sum to 1; None: all equal."""
     if weights is None:
         return [1 / (order + 1)] * (order + 1)
