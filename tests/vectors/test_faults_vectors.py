@@ -136,7 +136,7 @@ def test_fault_17_truncated_and_longer_files(path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (b'["a","a"]', "stands there twice"),
+        (b'["a","a"]', "appears twice"),
         (b'["a"]', "each of the 1 keys, got 2"),
         (b'{"a":1}', "JSON list of strings"),
         (b'["a",1]', "JSON list of strings"),
@@ -245,7 +245,7 @@ def test_keys_and_vectors_that_do_not_belong_together(tmp_path):
     write_numpy_vectors(tmp_path, VECTORS)
     for keys, message in (
         (b"one\ntwo\n", "each of the 2 keys, got 3"),
-        (b"one\ntwo\ntwo\n", "stands there twice"),
+        (b"one\ntwo\ntwo\n", "appears twice"),
         (b"one\n\xff\ntwo\n", r"keys\.txt, line 2: not UTF-8"),
         (b"", r"keys\.txt is empty"),
     ):
@@ -278,7 +278,7 @@ TEXT_FAULTS = {
     "NaN": (b"2 2\na 1 2\nb 3 nan\n", "line 3: must hold numbers that are finite .*got 'nan'"),
     "infinity": (b"2 2\na 1 2\nb -inf 1\n", "line 3: .*got '-inf'"),
     "beyond float32": (b"1 2\na 1e39 1\n", "line 2: .*got '1e39'"),
-    "duplicate": (b"3 1\na 1\nbb 2\na 3\n", "line 4: key 'a' stands there twice"),
+    "duplicate": (b"3 1\na 1\nbb 2\na 3\n", "line 4: key 'a' appears twice"),
     "short row": (b"2 2\naaa 1 2\nb 3\n", "line 3: must hold a key and 2 numbers, got 1 numbers"),
     "blank row": (b"2 1\naaaa 1\n\n", "line 3: the key is empty"),
     "empty key": (b"1 2\n 1 2\n", "line 2: the key is empty"),
@@ -314,7 +314,7 @@ BINARY_FAULTS = {
         b"1 2\n" + row(b"a", 1, np.inf),
         "byte 4: key 'a' has a number that is not finite",
     ),
-    "duplicate": (b"2 1\n" + row(b"a", 1) + row(b"a", 2), "byte 10: key 'a' stands there twice"),
+    "duplicate": (b"2 1\n" + row(b"a", 1) + row(b"a", 2), "byte 10: key 'a' appears twice"),
     "short row": (b"2 2\n" + row(b"aaaaaa", 1) + row(b"b", 2, 3), "byte"),
     "empty key": (b"2 1\n" + row(b"aa", 1) + row(b"", 2), "byte 11: the key is empty"),
 }
@@ -383,7 +383,7 @@ def test_missing_files_and_folders_are_named(tmp_path):
         ("1\t2\n3\tx\n", "a\nb\n", r"vectors\.tsv, line 2: .*got 'x'"),
         ("1\t2\n3\t4\n", "a\n", r"vectors\.tsv, line 2: more than the 1 rows stated"),
         ("1\t22\n3\t44\n", "a\nb\nc\n", r"vectors\.tsv, line 3: the file ends after 2 of 3"),
-        ("1\t2\n3\t4\n", "a\na\n", r"vectors\.tsv, line 2: key 'a' stands there twice"),
+        ("1\t2\n3\t4\n", "a\na\n", r"vectors\.tsv, line 2: key 'a' appears twice"),
         ("1\t2\n", "word\tcount\n", r"metadata\.tsv, line 1: must have one column"),
         ("", "a\n", r"vectors\.tsv, line 1: the file ends after 0 of 1 rows"),
     ],

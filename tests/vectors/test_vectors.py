@@ -87,7 +87,7 @@ def test_a_parameter_on_its_way_to_a_file_is_neither_copied_nor_tracked():
     ("keys", "vectors", "message"),
     [
         (["a"], torch.ones(2, 1), "one row for each of the 1 keys, got 2"),
-        (["a", "b", "a"], torch.ones(3, 1), r"keys\[2\] is 'a', which stands there twice"),
+        (["a", "b", "a"], torch.ones(3, 1), r"keys\[2\] is 'a', which appears twice"),
         (["a", "b"], torch.tensor([[1.0], [torch.nan]]), r"NaN or inf in row 1 \(key 'b'\)"),
         (["a"], torch.tensor([[1e39]], dtype=torch.float64), r"NaN or inf in row 0 \(key 'a'\)"),
         ([], torch.ones(0, 3), r"at least one row and one column, got \[0, 3\]"),

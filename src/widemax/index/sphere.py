@@ -28,7 +28,7 @@ def classes_on_sphere(rows: ClassRows) -> NDArray[np.float32]:
     assert isinstance(squares, Tensor)
     longest = squares.max().clamp(min=torch.finfo(torch.float32).tiny)
     missing = (longest - squares).sqrt()[:, None]
-    # Divided part by part, so that nothing of this size stands in float64.
+    # Divided part by part, so that nothing of this size is in float64.
     scaled = [(part / longest.sqrt()).float() for part in (*parts, missing)]
     return np.ascontiguousarray(torch.cat(scaled, dim=1).cpu().numpy())
 

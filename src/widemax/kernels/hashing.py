@@ -10,7 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 EMPTY = -1
-"""What stands in a slot that is not in use."""
+"""What a slot holds that is not in use."""
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads neighbouring keys
 
@@ -38,7 +38,7 @@ def first_slot(key: np.uint64, shift: np.uint64) -> np.int64:
 
 @njit(inline="always")
 def slot_of(table: NDArray[np.int64], key: int, shift: np.uint64) -> np.int64:
-    """Return where a key ≥ 0 stands in a table of keys, or the empty slot where it would."""
+    """Return the slot of a key ≥ 0 in a table of keys, or the empty one where it belongs."""
     slot = first_slot(np.uint64(key), shift)
     while table[slot] != EMPTY and table[slot] != key:
         slot = (slot + 1) & (len(table) - 1)

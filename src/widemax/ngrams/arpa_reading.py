@@ -27,7 +27,7 @@ _COUNT = re.compile(r"ngram (\d{1,2}) ?= ?(\d{1,15})")
 
 
 class _Block(NamedTuple):
-    """Some lines of a section: natural logarithms [M], words [M · n], and where they stand."""
+    """Some lines of a section: natural logarithms [M], words [M · n], and the first line's number."""
 
     log_probs: Tensor
     log_backoffs: Tensor
@@ -118,12 +118,12 @@ def _read_counts(lines: _Lines) -> list[int]:
 
 
 def _read_unigrams(lines: _Lines, counts: list[int], begin: str) -> tuple[pl.Series, _Part]:
-    """Return the words in the order of their ids, begin last, and what stands beside them."""
+    """Return the words in the order of their ids, begin last, and their numbers."""
     blocks = list(_read_section(lines, 1, counts[0], has_backoff=len(counts) > 1))
     words = pl.concat([block.words for block in blocks])
     if not words.is_first_distinct().all():
         row = first_row(~words.is_first_distinct())
-        problem = f"the word {quoted(words[row])} stands there twice"
+        problem = f"the word {quoted(words[row])} appears twice"
         raise lines.fault(blocks[0].first_line + row, problem)
     log_probs = torch.cat([block.log_probs for block in blocks])
     log_backoffs = torch.cat([block.log_backoffs for block in blocks])
@@ -155,7 +155,7 @@ def _read_longer(
     twice = (keys[1:] == keys[:-1]).nonzero()
     if len(twice):
         row = int(order[1:][twice.flatten()].min())
-        raise lines.fault(first_line + row, "the n-gram stands there twice")
+        raise lines.fault(first_line + row, "the n-gram appears twice")
     return _Part(*(torch.cat([a, b[order]]) for a, b in zip(shorter, longer, strict=True)))
 
 

@@ -209,7 +209,7 @@ class NGramModel:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> NGramModel:
-        """Return the model whose ``tensors`` these are; ValueError if they can be nobody's."""
+        """Return the model whose ``tensors`` these are; ValueError if they are no model's."""
         return cls(*checked_trie(tensors))
 
     def save_arpa(

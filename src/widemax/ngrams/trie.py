@@ -22,7 +22,7 @@ class Trie:
     """Every n-gram of a model at its place, with log p(its last id | the others) and log back-off.
 
     The key of an n-gram is (place of its first n − 1 ids) · (V + 1) + last id. Sorted, the keys
-    stand in the order of length, and what follows one context stands together. Id V is the begin
+    are in the order of length, and what follows one context is together. Id V is the begin
     marker. Every class has a unigram, so that class y is at place 1 + y.
     """
 
@@ -96,11 +96,11 @@ class Trie:
     def score_stream(self, stream: Tensor, order: int) -> Tensor:
         """Return log p of each id of sentences end to end, each after the begin marker; [T].
 
-        What stands at a begin marker has no meaning.
+        The values at begin markers have no meaning.
         """
         result, places = self.log_probs[1 + stream], 1 + stream
         for _ in range(1, order):
-            # What rolls around stands before a begin marker, which follows nothing.
+            # What rolls around comes before a begin marker, which follows nothing.
             context = places.roll(1)
             places = self.child(context, stream)
             result = self._next_log_probs(result, context, places)

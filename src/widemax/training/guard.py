@@ -58,7 +58,7 @@ def _suspects(model: nn.Module, losses: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _is_finite(tensor: Tensor) -> bool:
     """Return whether all entries are finite; their sum decides in one pass without a copy."""
     values = tensor.detach()
-    # The entries of a sparse gradient as they stand: to join those of one row would cost a sort.
+    # The entries of a sparse gradient as they are: to join those of one row would cost a sort.
     entries = values._values() if values.is_sparse else values
     if math.isfinite(entries.sum().item()):
         return True

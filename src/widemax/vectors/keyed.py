@@ -37,7 +37,7 @@ class KeyedVectors:
             )
         if self._keys.n_unique() < len(self._keys):
             row = first_row(~self._keys.is_first_distinct())
-            raise ValueError(f"keys[{row}] is {quoted(self._keys[row])}, which stands there twice")
+            raise ValueError(f"keys[{row}] is {quoted(self._keys[row])}, which appears twice")
         broken = ~finite_rows(self._vectors)
         if broken.any():
             row = int(broken.nonzero()[0])

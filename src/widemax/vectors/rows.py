@@ -89,7 +89,7 @@ class RowGatherer:
     def take(
         self, keys: pl.Series, vectors: NDArray[np.float32], places: NDArray[np.int64]
     ) -> None:
-        """Take rows that are sound; ``places`` says where in the file each stands."""
+        """Take rows that are sound; ``places`` says where in the file each is."""
         self._vectors[self._taken : self._taken + len(keys)] = vectors
         self._keys.append(keys.alias("key"))
         self._places.append(places)
@@ -114,7 +114,7 @@ class RowGatherer:
         if keys.n_unique() < len(keys):
             first = keys.is_first_distinct()
             for row in (~first).arg_true():
-                self.refuse(int(places[row]), f"key {quoted(keys[row])} stands there twice")
+                self.refuse(int(places[row]), f"key {quoted(keys[row])} appears twice")
             keys, vectors = keys.filter(first), vectors[first.to_numpy()]
         if keys.is_empty():
             raise ValueError(f"no row is sound; the first: {self._first_refusal}")

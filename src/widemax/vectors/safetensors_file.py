@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 
 _VERSION_FIELD = "widemax.vectors.version"
 _LENGTH = struct.Struct("<Q")
-# Ours has some 200 bytes. The format allows 100 MB, which nobody shall make us parse.
+# Ours has some 200 bytes. The format allows 100 MB, far too much to parse.
 _LONGEST_HEADER = 4096
 
 

@@ -20,7 +20,7 @@ class LineFormat:
     """What a line holds: perhaps a key, then numbers."""
 
     separator: str
-    """What stands between two fields."""
+    """What separates two fields."""
     dimension: int
     """How many numbers there are."""
     keyed: bool
@@ -70,7 +70,7 @@ def gather_lines(
         if seen + len(lines) > rows:
             raise gatherer.fault(first_line + rows, f"more than the {rows:,} rows stated")
         if not block.endswith(b"\n"):
-            # The last number may have lost digits, and nothing else would tell.
+            # The last number may have lost digits, and nothing else would show it.
             raise gatherer.fault(line + len(lines) - 1, "the file ends within the line")
         some = None if keys is None else keys.slice(seen, len(lines))
         _take(gatherer, lines, line, line_format, some)
@@ -124,7 +124,7 @@ def _fields(lines: pl.Series, separator: str) -> pl.Series:
 
 
 def _numbers(fields: pl.Series, line_format: LineFormat) -> NDArray[np.float32]:
-    """Return the numbers of lines that have the right number of fields, NaN for what is none."""
+    """Return the numbers of lines with the right number of fields, NaN for any other text."""
     numbers = fields.list.slice(int(line_format.keyed)).explode(empty_as_null=False)
     values = numbers.cast(pl.Float32, strict=False).to_numpy()
     return values.reshape(-1, line_format.dimension)

@@ -33,7 +33,7 @@ def read_word2vec_text(path: str | Path, *, bad_rows: BadRows = "error") -> Keye
     gensim's time; the binary format is four times as fast.
 
     A wrong row count, or an end without a newline, is an error. So is any bad row: too many or too
-    few numbers (a key with a space), a number that is none or not finite, an empty key, bytes that
+    few numbers (a key with a space), a field that is not a finite number, an empty key, bytes that
     are not UTF-8, a repeated key. ``bad_rows="skip"`` leaves such rows out, with one warning that
     counts them.
 

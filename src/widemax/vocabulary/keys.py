@@ -79,7 +79,7 @@ def first_problem(table: pl.DataFrame) -> tuple[int, str] | None:
         return row, f"count must be at least 0, got {count[row]}"
     if key.n_unique() < len(key):
         row = first_row(~key.is_first_distinct())
-        return row, f"key {quoted(key[row])} stands there twice"
+        return row, f"key {quoted(key[row])} appears twice"
     running = count.cast(pl.Float64).cum_sum()
     if running[-1] > MAX_TOTAL:
         return first_row(running > MAX_TOTAL), f"the counts add up to more than {MAX_TOTAL:,}"
@@ -130,10 +130,7 @@ def not_among(key: object, keys: pl.Series) -> str:
 
 
 def quoted(key: object) -> str:
-    """Return a key as it stands in a message: quoted, escaped and of bounded length."""
+    """Return a key for a message: quoted, escaped and of bounded length."""
     if isinstance(key, str) and len(key) > _LONGEST_KEY_SHOWN:
         return repr(key[:_LONGEST_KEY_SHOWN]) + "…"
     return repr(key)
-
-
-show = quoted

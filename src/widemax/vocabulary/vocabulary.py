@@ -111,7 +111,7 @@ class Vocabulary:
     ) -> Vocabulary:
         """Read a text file with the key in the first and the count in the last column.
 
-        The lines may stand in any order; see ``trimmed`` for what is kept.
+        The lines may be in any order; see ``trimmed`` for what is kept.
         """
         _check_limits(min_count, max_size)
         given = cls(read_count_lines(Path(path), separator))
@@ -255,7 +255,7 @@ class Vocabulary:
     def grow(self, keys: Keys, *, min_count: int = 1) -> Vocabulary:
         """Count more ``keys``: no class changes its id, new keys get ids at the end.
 
-        New keys stand in falling count among themselves; one seen less often than ``min_count``
+        New keys are in falling count among themselves; one seen less often than ``min_count``
         gets no class, and is counted for the unknown key if there is one.
         """
         _check_limits(min_count, None)
@@ -265,7 +265,7 @@ class Vocabulary:
         more = [self.table, _in_falling_count(seen.filter(~rare))]
         if self.unknown is not None:
             more[-1] = _appended(more[-1], self.unknown, int(seen.filter(rare)["count"].sum()))
-        # Keys stay where they first stand, so the old ones keep their rows.
+        # Keys stay where they first appear, so the old ones keep their rows.
         return Vocabulary(_summed(pl.concat(more)), self.unknown)
 
     def reordered(self) -> tuple[Vocabulary, Tensor]:
@@ -321,13 +321,13 @@ class Vocabulary:
         return keys
 
     def _own_type(self, name: str, key: Key) -> Key:
-        """Return ``key`` if it can stand in the column of keys."""
+        """Return ``key`` if it fits the column of keys."""
         self._like_own_keys(as_keys(pl.Series([key]), name=name), name=name)
         return key
 
 
 def _counted(keys: pl.Series) -> pl.DataFrame:
-    """Return each key and how often it stands there, in the order of first appearance."""
+    """Return each key and how often it appears, in the order of first appearance."""
     grouped = keys.to_frame("key").lazy().group_by("key", maintain_order=True)
     return grouped.agg(pl.len().cast(pl.Int64).alias("count")).collect()
 

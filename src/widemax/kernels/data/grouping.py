@@ -131,7 +131,7 @@ def grouped(
 
 
 def counted(codes: NDArray[Any], num_codes: int, kept: NDArray[np.bool_] | None = None) -> Numbers:
-    """Return how often each code in 0 … num_codes − 1 stands in the rows that are kept, or in all.
+    """Return how often each code in 0 … num_codes − 1 appears in the rows kept, or in all.
 
     >>> counted(np.array([2, 0, 2]), 3).tolist()
     [1, 0, 2]

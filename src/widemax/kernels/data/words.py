@@ -29,7 +29,7 @@ _BLANK, _TAB, _RETURN, _NEW_LINE = 32, 9, 13, 10
 _HASH_PRIME = np.uint64(0x100000001B3)
 
 _kernel = njit(cache=True, nogil=True)
-# A call would count references to its arrays, for every word anew: half of the time.
+# A call would count references to its arrays, again for every word: half of the time.
 _part = njit(cache=True, nogil=True, forceinline=True)
 
 
@@ -40,12 +40,12 @@ def number_words(
 ) -> None:  # fmt: skip
     """Give each word its code, in order of first appearance, until ``data`` or a buffer ends.
 
-    Words stand between white space of ASCII (9 … 13 and 32), lines end at 10. ``data`` holds no NUL
+    Words lie between white space of ASCII (9 … 13 and 32), lines end at 10. ``data`` holds no NUL
     and ends between words; ``codes`` has room for its words, ``lengths`` for its lines. If the
     place that is left is not the end of ``data``, a word begins there that does not fit: into half
     of ``slots``, into ``ends``, into ``letters``, or into ``longest`` bytes.
 
-    ``progress`` [6] is where it stands: the place in ``data``, words and lines written to ``codes``
+    ``progress`` [6] says how far it got: the place in ``data``, words and lines written to ``codes``
     and ``lengths``, words of the line that is not at its end, different words, and their letters.
     Word c is letters[ends[c] : ends[c + 1] − 1]; a line end follows it. ``slots`` [2^k, 2] is a
     hash table: the word itself if it has 8 bytes at most, else its hash (FNV-1a beyond the first 8

@@ -45,7 +45,7 @@ def best_first(
         for column in range(exclude.shape[1]):
             if exclude[row, column] >= 0:
                 excluded_in_row[exclude[row, column]] = row
-        # Classes stand as −1−y: of equals the queue gives out classes before inner nodes.
+        # Class y is −1−y: of equals the queue gives out classes before inner nodes.
         queue = [(0.0, 0 if num_nodes else -1)]
         found = 0
         while found < k and len(queue):

@@ -85,7 +85,7 @@ def _train_window(
     queries = inputs.mean(0, keepdims=True) if bag else inputs
     sigmoid = (1 + np.tanh(queries @ outputs.T / 2)) / 2
     steps = rate * (labels - sigmoid)
-    # add.at counts a row as often as it stands there; with a bag, all inputs move alike.
+    # add.at counts a row as often as it is listed; with a bag, all inputs move alike.
     np.add.at(tables.inputs, neighbours, np.broadcast_to(steps @ outputs, inputs.shape))
     np.add.at(tables.outputs, ids, steps.T @ queries)
 

@@ -4,10 +4,10 @@ Every kernel begins with the same arrays: the table ``weight`` [V, D], float32, 
 of bfloat16 as uint16; a gradient grouped by row, ``ids`` [N] with equal ones together, ``order``
 [N] the place of each in ``values`` [N, D], of the table's type or float32; and two buffers
 ``gradient`` and ``row`` [D], in whose type all is calculated. Entries of the same row are summed in
-the order in which they stand in ``values``; then the row is updated once. ``step`` seeds the
+their order in ``values``; then the row is updated once. ``step`` seeds the
 rounding of bfloat16, else it is unused.
 
-The plain reference of each stands in ``widemax.optim``, written in torch.
+The plain reference of each is in ``widemax.optim``, written in torch.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def rowwise_adagrad_in_blocks(
 ) -> None:  # fmt: skip
     """Do what ``rowwise_adagrad`` does, block by block of the sorted ids, on several cores.
 
-    ``edges`` are the ends of the blocks, none within a row (``block_edges``); the buffers
-    ``gradient`` and ``row`` only tell their size and type.
+    ``edges`` are the ends of the blocks, none within a row (``block_edges``); of the buffers
+    ``gradient`` and ``row`` only size and type matter.
     """
     for block in prange(len(edges) - 1):
         places = slice(edges[block], edges[block + 1])
