@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
 from widemax.data.reading.source import read_source
-from widemax.data.reading.tables import atomic_types, scan_table
+from widemax.data.reading.formats.atomic import atomic_types, scan_table
 from widemax.data.splitting.splits import read_split
 
 EPOCH = 1_700_000_000

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from widemax.data.reading.source import read_source
-from widemax.data.reading.tables import KINDS, recognise
+from widemax.data.reading.tables import formats, recognise
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_kind_overrides_the_content(tmp_path):
 def test_bad_kind_and_columns_of_text(tmp_path):
     path = tmp_path / "file"
     path.write_text("good morning to you\n")
-    with pytest.raises(ValueError, match=f"kind must be one of {', '.join(KINDS)}, got 'json'"):
+    with pytest.raises(ValueError, match=f"kind must be one of {', '.join(formats())}, got 'json'"):
         read_source(path, kind="json")
     with pytest.raises(ValueError, match="holds text, which has no column 'user'"):
         read_source(path, user_column="user")

@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.runs.training import prepare
 
@@ -72,7 +73,7 @@ def config_for(model, log, **given):
         **({"learning_rate": 0.2} if model in ("airbnb", "eges", "item2vec") else {}),
         **({"hidden_size": 16} if model == "two-tower" else {}),
     }
-    return wm.Config(model=model, **{**options, **given})
+    return config_with(model, **{**options, **given})
 
 
 @pytest.fixture(scope="module")

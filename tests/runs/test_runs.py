@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
+from tests.runs.settings import config_with
 from widemax.cli.app import app
+from widemax.runs.training import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 
@@ -71,11 +73,10 @@ def test_a_ring_is_learned(log, tmp_path):
     ],
 )
 def test_resuming_is_bit_identical(options, log, tmp_path):
-    values = {**CONFIG.__dict__, **options}
-    whole = wm.train(log, wm.Config(**values), folder=tmp_path / "whole")
-    from widemax.runs.training import prepare
-
-    training = prepare(log, wm.Config(**values), tmp_path / "parts")
+    config = config_with("next-item", **CONFIG.given | options)
+    assert options.items() <= config.values.items()
+    whole = wm.train(log, config, folder=tmp_path / "whole")
+    training = prepare(log, config, tmp_path / "parts")
 
     def stop(progress):
         if progress.step == 10:

@@ -136,8 +136,8 @@ def test_sentences_of_a_text_are_in_one_part_only():
     config = wm.Config(model="nnlm", validation_size=60, test_size=90)
     split = split_source(config, source_of(lists, "text"))
     lines = [
-        {value // 10 for value in part.sequences.values.tolist()}
-        for part in (split.training, split.validation, split.test)
+        {value // 10 for value in part.values.tolist()}
+        for part in (split.sequences, split.validation.sequences, split.test.sequences)
     ]
     assert [len(part) for part in lines] == [185, 6, 9]
     assert not lines[0] & lines[1] | lines[0] & lines[2] | lines[1] & lines[2]
@@ -146,8 +146,8 @@ def test_sentences_of_a_text_are_in_one_part_only():
 def test_at_most_a_tenth_of_a_text_is_held_out():
     lists = [[10 * line + word for word in range(10)] for line in range(200)]
     split = split_source(wm.Config(model="nnlm"), source_of(lists, "text"))
-    parts = split.training, split.validation, split.test
-    assert [len(part.sequences) for part in parts] == [180, 10, 10]
+    parts = split.sequences, split.validation.sequences, split.test.sequences
+    assert [len(part) for part in parts] == [180, 10, 10]
 
 
 def test_long_sentences_count_by_their_words():
@@ -155,4 +155,4 @@ def test_long_sentences_count_by_their_words():
     split = split_source(wm.Config(model="nnlm"), source_of(lists, "text"))
     # The last sentence has more words than may be held out: it is trained on, as are all before.
     assert split.test is split.validation is None
-    assert len(split.training.sequences.values) == 1000
+    assert len(split.sequences.values) == 1000

@@ -18,11 +18,11 @@ from widemax.runs.splitting import split_source
 from widemax.runs.training import prepare
 from widemax.training.checkpoints import CheckpointStore
 
-SMALL = {"dimension": 8, "validation_size": 200, "threads": 1, "seed": 3, "subsample": 0.0}
+SMALL = {"dimension": 8, "validation_size": 200, "threads": 1, "seed": 3}
 NEURAL = {"epochs": 4, "batch_size": 64, "hidden_size": 12, "head": "full", "learning_rate": 0.03}
 MODELS = {
-    "skip-gram": {**SMALL, "min_count": 1, "epochs": 3},
-    "cbow": {**SMALL, "min_count": 1, "epochs": 3},
+    "skip-gram": {**SMALL, "min_count": 1, "epochs": 3, "subsample": 0.0},
+    "cbow": {**SMALL, "min_count": 1, "epochs": 3, "subsample": 0.0},
     "nnlm": {**SMALL, **NEURAL, "max_history": 3},
     "lstm": {**SMALL, **NEURAL, "max_history": 8},
     "n-gram": {"validation_size": 200, "order": 3},
@@ -176,7 +176,7 @@ def test_what_follows_best_can_be_asked(name, runs):
 def test_the_perplexity_of_an_ngram_run_is_that_of_the_ngrams(runs, text):
     run = runs["n-gram"]
     split = split_source(run.config, read_configured(text, run.config))
-    train, held = split.training.sequences, split.test.sequences
+    train, held = split.sequences, split.test.sequences
     plain = wm.NGramModel.modified_kneser_ney(train, len(run.vocabulary), order=3)
     assert len(held.values) == run.evaluate().examples
     assert math.exp(run.evaluate().loss) == pytest.approx(plain.perplexity(held), rel=1e-6)
@@ -253,10 +253,12 @@ def test_a_layer_that_was_never_stored_is_not_allocated(name, runs, text, tmp_pa
 def test_a_log_is_no_text(name, tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("user,item\n" + "ann,tea\nann,rum\nbob,tea\n" * 9)
-    with pytest.raises(ValueError, match=rf"end = '<eos>' is for text, .* model = .* '{name}'"):
-        wm.train(log, config_of(name), folder=tmp_path / "run")
+    with pytest.raises(ValueError, match="end is for a text, and this is a log"):
+        wm.train(log, config_of(name, end="<eos>"), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    run = wm.train(log, config_of(name, end=""), folder=tmp_path / "run")
+    # What is usual with the model for text does not concern a log.
+    run = wm.train(log, config_of(name), folder=tmp_path / "run")
+    assert run.vocabulary.keys.to_list() == ["tea", "rum"]
     assert run.recommend(["rum"], k=1)[0].key == "tea"
 
 
@@ -273,10 +275,16 @@ def printed(*arguments):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--trainer", "kernel"], "trainer = 'kernel' trains model = cbow or item2vec"),
-        (["--model", "cbow", "--trainer", "kernel", "--objective", "nce"], "objective = 'nce'"),
-        (["--model", "cbow", "--trainer", "kernel", "--bias"], "bias = True"),
-        (["--model", "n-gram", "--epochs", "3"], "--epochs has no effect with model = 'n-gram'"),
+        (
+            ["--model", "nnlm", "--trainer", "kernel"],
+            "trainer = 'kernel' trains skip-gram and CBOW",
+        ),
+        (
+            ["--model", "cbow", "--trainer", "kernel", "--objective", "nce"],
+            "objective must be negative-sampling, got 'nce'",
+        ),
+        (["--model", "cbow", "--trainer", "kernel", "--bias"], "needs bias = False, got True"),
+        (["--model", "n-gram", "--epochs", "3"], "--epochs has no effect with trainer = 'fit'"),
         (["--model", "n-gram", "--bias"], "--bias has no effect with model = 'n-gram'"),
         (["--model", "lstm", "--window", "3"], "--window has no effect with model = 'lstm'"),
         (["--model", "n-gran"], "did you mean 'n-gram'"),

@@ -39,6 +39,10 @@ class Site(Protocol):
     """The time from the first to the last interaction; 0 where the log has no times."""
 
     @property
+    def ordered(self) -> bool:
+        """Whether the items of a user stand in the order in which they were chosen."""
+
+    @property
     def sparse(self) -> bool:
         """Whether a step leaves most class vectors alone."""
 

@@ -81,7 +81,7 @@ def load(declaration: Declaration) -> Any:
     if key not in _live:
         declaration.load()
     live, thing = _live[key]
-    if live != declaration:
+    if _stored().get(key, live) != live:
         raise ValueError(
             f"{declaration.kind} {declaration.name!r} is declared otherwise in {FILE.name} than in "
             f"{live.lives}: run python -m widemax.declarations"

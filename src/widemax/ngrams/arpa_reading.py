@@ -27,7 +27,7 @@ _COUNT = re.compile(r"ngram (\d{1,2}) ?= ?(\d{1,15})")
 
 
 class _Block(NamedTuple):
-    """Some lines of a section: natural logarithms [M], words [M · n], and the first line's number."""
+    """Some lines of a section: natural logarithms [M], words [M · n], and the first line."""
 
     log_probs: Tensor
     log_backoffs: Tensor

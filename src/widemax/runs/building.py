@@ -108,6 +108,11 @@ class BuildSite:
         return built(self.config.parts["head"], site)
 
     @property
+    def ordered(self) -> bool:
+        """Whether the items of a user stand in the order in which they were chosen."""
+        return self.kind == "text" or "unordered" not in find("format", self.kind).traits
+
+    @property
     def sparse(self) -> bool:
         """Whether a step leaves most class vectors alone."""
         return "sparse" in self.config.parts["head"].traits

@@ -19,7 +19,7 @@ from widemax.data.features.cells import (
     is_readable,
 )
 from widemax.data.features.fields import FeatureField, FeatureKind
-from widemax.data.reading.tables import AtomicType
+from widemax.data.reading.formats.atomic import AtomicType
 
 _ATOMIC_KINDS: dict[str, FeatureKind] = {
     "token": "categorical",

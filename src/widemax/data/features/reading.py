@@ -13,9 +13,8 @@ from widemax.data.features.schema import FeatureSchema
 from widemax.data.features.table import FeatureTable
 from widemax.data.reading.columns import listed
 from widemax.data.reading.files import files_of
+from widemax.data.reading.formats.atomic import AtomicType, atomic_types
 from widemax.data.reading.tables import (
-    AtomicType,
-    atomic_types,
     recognise,
     scan_table,
     table_errors,

@@ -14,7 +14,7 @@ from torch import Tensor
 from widemax.data.features.fields import FEATURE_KINDS, FeatureField, FittedField
 from widemax.data.features.schema import FeatureSchema, column_of
 from widemax.data.reading.columns import as_ids, listed
-from widemax.data.reading.tables import AtomicType
+from widemax.data.reading.formats.atomic import AtomicType
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_ids
 from widemax.vocabulary.keys import Keys, as_keys, first_row, quoted

@@ -9,7 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times, listed
-from widemax.data.reading.tables import ITEM, TIME, USER, TableKind, scan_table, table_errors
+from widemax.data.reading.formats import ITEM, TIME, USER
+from widemax.data.reading.tables import scan_table, table_errors
 from widemax.vocabulary.keys import quoted
 
 GOAL = "goal"
@@ -106,7 +107,7 @@ class Log:
         return fault
 
 
-def scan_log(files: list[Path], kind: TableKind, wanted: Columns) -> Log:
+def scan_log(files: list[Path], kind: str, wanted: Columns) -> Log:
     """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
     Of Parquet no column is read yet, of the other formats everything.
@@ -133,7 +134,7 @@ def scan_log(files: list[Path], kind: TableKind, wanted: Columns) -> Log:
     return Log(parts, columns, kind != "parquet", files, starts[:-1])
 
 
-def _scan_part(path: Path, kind: TableKind, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
+def _scan_part(path: Path, kind: str, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
     """Return the wanted columns of a file, their names where they were guessed, and its height."""
     table = scan_table(path, kind)
     with table_errors(path):

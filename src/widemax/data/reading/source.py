@@ -23,7 +23,7 @@ from widemax.data.reading.classes import (
 )
 from widemax.data.reading.files import files_of
 from widemax.data.reading.logs import Columns, scan_log
-from widemax.data.reading.tables import KINDS, SourceKind, TableKind, recognise
+from widemax.data.reading.tables import check_kind, recognise
 from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences
 from widemax.kernels.data.blocks import at_once
@@ -53,7 +53,7 @@ class Source:
     ('pairs', Sequences(2 sequences, 3 values), [31])
     """
 
-    kind: SourceKind
+    kind: str
     """The format it was read from."""
     sequences: Sequences
     """A user's items in time order, with the users as ``names``, or the words of a line."""
@@ -72,7 +72,7 @@ class Source:
 def read_source(
     path: str | Path,
     *,
-    kind: SourceKind | None = None,
+    kind: str | None = None,
     user_column: str = "",
     item_column: str = "",
     time_column: str = "",
@@ -116,8 +116,7 @@ def read_source(
     """
     if kind is None:
         kind = recognise(path)
-    elif kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    check_kind(kind)
     if kind != "text":
         for name, value in (("tokens", tokens), ("end", end)):
             if value is not None:
@@ -141,9 +140,7 @@ def read_source(
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
 
 
-def _read_log(
-    path: str | Path, kind: TableKind, wanted: Columns, core: int, limits: Limits
-) -> Source:
+def _read_log(path: str | Path, kind: str, wanted: Columns, core: int, limits: Limits) -> Source:
     """Read each user's items in time order.
 
     The columns are held in memory and sorted by counting, in all of torch's threads: O(T) if users'

@@ -11,7 +11,7 @@ from torch import Tensor
 from widemax.data.reading.classes import Coded, classes_of, numbered
 from widemax.data.reading.files import files_of
 from widemax.data.reading.logs import Columns, scan_log
-from widemax.data.reading.tables import KINDS, TableKind, recognise
+from widemax.data.reading.tables import TEXT, check_kind, formats, recognise
 from widemax.data.sequences import Sequences
 from widemax.data.splitting.holdout import Holdout
 from widemax.data.splitting.log_split import (
@@ -140,7 +140,7 @@ def read_split(
     validation: str | Path,
     test: str | Path,
     *,
-    kind: TableKind | None = None,
+    kind: str | None = None,
     user_column: str = "",
     item_column: str = "",
     time_column: str = "",
@@ -170,8 +170,8 @@ def read_split(
         if found == "text":
             raise ValueError(f"{train} holds text, which is no log: name its format with kind")
         kind = found
-    elif kind not in KINDS[1:]:
-        raise ValueError(f"kind must be one of {', '.join(KINDS[1:])}, got {kind!r}")
+    else:
+        check_kind(kind, tuple(each for each in formats() if each != TEXT))
     files = [path for part in given for path in part]
     log = scan_log(files, kind, Columns(user_column, item_column, time_column))
     (user_codes, users), (item_codes, items) = numbered(log.users()), numbered(log.items())

@@ -45,7 +45,7 @@ def number_words(
     place that is left is not the end of ``data``, a word begins there that does not fit: into half
     of ``slots``, into ``ends``, into ``letters``, or into ``longest`` bytes.
 
-    ``progress`` [6] says how far it got: the place in ``data``, words and lines written to ``codes``
+    ``progress`` [6] is how far it got: the place in ``data``, words and lines written to ``codes``
     and ``lengths``, words of the line that is not at its end, different words, and their letters.
     Word c is letters[ends[c] : ends[c + 1] − 1]; a line end follows it. ``slots`` [2^k, 2] is a
     hash table: the word itself if it has 8 bytes at most, else its hash (FNV-1a beyond the first 8

@@ -73,6 +73,12 @@ class YouTubeDNN(HistoryModel):
         )
         return cls(encoder, site.head(options.dimension, items=encoder.items))
 
+    def examples(self, site: Site, sequences: Sequences) -> Windows:
+        """Return each item with those before it; where a log has no order, with all others."""
+        if site.ordered:
+            return self.windows_of(sequences, site.options)
+        return self.windows_without_order(sequences, max_history=site.options.max_history)
+
     @classmethod
     def create(
         cls,
