@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from widemax.cli import main
 from widemax.cli.app import app
 from widemax.cli.waiting import waiting
-from widemax.runs.config.config import settings
-from widemax.runs.export.formats import EXPORTS
+from widemax.declarations import names
+from widemax.runs.config.resolution import all_options
+from widemax.runs.config.run_options import SLOTS
 
 BIN = str(Path(sys.executable).parent)
 PROGRAM = shutil.which("widemax", path=BIN)
@@ -74,11 +75,11 @@ def test_a_defect_names_its_kind_and_how_to_see_more():
     """Exit code 1: a script can tell it from a mistake in what it asked for."""
     program = (
         "import sys, widemax.cli\n"
-        "app = sys.modules['widemax.cli.app']\n"
-        "def broken(name): raise RuntimeError('no such\\nthing')\n"
-        "app.export_format = broken\n"
+        "import widemax.cli.app\n"
+        "def broken(*names): raise RuntimeError('no such\\nthing')\n"
+        "sys.modules['widemax.cli.export'].find = broken\n"
         "sys.argv[0] = 'widemax'\n"
-        "app.main()\n"
+        "widemax.cli.main()\n"
     )
     command = [sys.executable, "-c", program]
     plain = run_program("export", "run", "file", command=command)
@@ -108,15 +109,15 @@ def offered(shell, *words):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["model", "head", "sampler", "objective"])
+@pytest.mark.parametrize("name", SLOTS)
 def test_completion_offers_the_choices_of_a_setting(name):
     found = offered("bash", "train", "log.csv", f"--{name}", "")
-    assert found.split() == list(settings()[name].choices)
+    assert found.split() == list(all_options()[name].choices)
 
 
 def test_completion_offers_what_begins_like_it():
     assert offered("bash", "export", "run", "file", "--to", "w").split() == [
-        name for name in EXPORTS if name.startswith("w")
+        name for name in names("export") if name.startswith("w")
     ]
     found = offered("zsh", "train", "log.csv", "--sampler", "un")
     assert '"uniform"' in found
@@ -172,7 +173,7 @@ def words(tmp_path_factory):
         (["similar", "RUN", "cot"], "'cot', which is not among .* nearest: 'cat'"),
         (["similar", "nowhere", "cat"], "nowhere is not the folder of a run"),
         (["recommend", "RUN"], "give either --user or --history"),
-        (["recommend", "RUN", "--user", "ann"], "it has no users, use --history"),
+        (["recommend", "RUN", "--user", "ann"], "has no users: give a history instead"),
         (["export", "RUN", "file", "--to", "word2vek"], "did you mean 'word2vec'"),
         (["runs", "nowhere"], "nowhere is not a folder"),
         (["train", "absent", "--folder", "RUN"], "holds a run already"),
@@ -217,15 +218,19 @@ def test_resuming_takes_the_same_flags_again(words, monkeypatch, capsys):
     assert "resumed at step" in printed.err
 
 
-def test_what_a_file_sets_in_vain_is_said_before_training(words, tmp_path, monkeypatch, capsys):
+def test_what_a_file_sets_in_vain_is_refused_before_training(words, tmp_path, monkeypatch, capsys):
     path = tmp_path / "run.toml"
     path.write_text('head = "full"\nnum_samples = 7\nepochs = 1\ndimension = 4\n')
-    source = words.parent.parent / "text"
-    code, printed = call(
-        monkeypatch, capsys, "train", source, "--folder", tmp_path / "run", "--config", path
-    )
-    assert code == 0
-    assert printed.err.startswith(f"{path}: num_samples has no effect with head = 'full'")
+    source, folder = words.parent.parent / "text", tmp_path / "run"
+    arguments = ["train", source, "--folder", folder, "--config", path]
+    code, printed = call(monkeypatch, capsys, *arguments)
+    assert (code, printed.out) == (2, "")
+    message = f"widemax: {path}: num_samples has no effect with head = 'full', which has no sampler"
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1
+    assert not folder.exists()
+    path.write_text(path.read_text().replace("num_samples = 7\n", ""))
+    assert call(monkeypatch, capsys, *arguments)[0] == 0
 
 
 def test_a_damaged_run_does_not_hide_the_others(words, tmp_path, monkeypatch, capsys):
@@ -265,7 +270,16 @@ def test_a_terminal_shows_a_clock_that_vanishes(monkeypatch, capsys):
     assert shown.endswith("\x1b[2K")
 
 
-@pytest.mark.parametrize(("flags", "said"), [(["--num-samples", "900"], True), ([], False)])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--trainer", "torch", "--num-samples", "900"], True),
+        (["--trainer", "torch"], False),
+        # Draws that need not be distinct can be as many as one likes.
+        (["--trainer", "torch", "--num-samples", "900", "--no-unique"], False),
+        (["--num-samples", "900"], False),
+    ],
+)
 def test_fewer_samples_than_asked_for_are_said(flags, said, words, tmp_path, monkeypatch, capsys):
     source, folder = words.parent.parent / "text", tmp_path / "run"
     code, printed = call(

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from widemax.cli.app import app
-from widemax.cli import demo as demo_module
-from widemax.cli.demo_folder import MARK, demo_folder
+from widemax.cli.demo import job
+from widemax.cli.demo.folder import MARK, demo_folder
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.runs.run import Run
 
@@ -122,7 +122,7 @@ def test_the_folder_of_a_demo_is_taken_again_and_gives_the_same(tmp_path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(demo_module, "train_verb", interrupted)
+        patched.setattr(job, "train_run", interrupted)
         assert CliRunner().invoke(app, brief).exit_code != 0
     called(*brief, "--seed", "3")
     assert (tmp_path / "figures.json").read_text() == first

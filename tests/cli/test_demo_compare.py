@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from widemax.cli.app import app
-from widemax.cli.output_layers import OUTPUT_LAYERS
+from widemax.cli.demo.output_layers import OUTPUT_LAYERS
 
 
 def compare(*arguments):

@@ -57,9 +57,16 @@ def train(
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
         from widemax.data.reading import recognise
-        from widemax.runs.folder import source_of
+        from widemax.runs.folder import check_free, check_run, source_of
 
-    asked = resolved(source_of(recognise(source)))
+    # What is wrong with the folder is said before the source is looked for.
+    if folder is not None and resume:
+        kind = check_run(folder)["kind"]
+    else:
+        if folder is not None and not print_config:
+            check_free(folder)
+        kind = recognise(source)
+    asked = resolved(source_of(kind))
     if print_config:
         typer.echo(show_config(asked, as_json=json))
     elif folder is not None:

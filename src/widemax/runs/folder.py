@@ -42,6 +42,12 @@ def holds_run(folder: Path) -> bool:
     return (folder / _DESCRIPTION).exists()
 
 
+def check_free(folder: Path) -> None:
+    """Raise if there is a run, which another one would overwrite."""
+    if holds_run(folder):
+        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+
+
 def describe_source(path: str | Path, source: Source, *, grown: bool = False) -> dict[str, Any]:
     """Return what distinguishes this source: where it is, and what was read from it.
 

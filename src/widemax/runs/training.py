@@ -19,13 +19,13 @@ from widemax.runs.config import Config
 from widemax.runs.features import shown_columns
 from widemax.runs.folder import (
     check_cold,
+    check_free,
     check_run,
     check_same_source,
     create_folder,
     describe_source,
     finish_folder,
     has_grown,
-    holds_run,
     stored_config,
     stored_vocabulary,
 )
@@ -109,7 +109,8 @@ def prepare(
         config = stored_config(folder)
     else:
         config = configured_for(source_path, config)
-    _check_free(folder, resume)
+    if not resume:
+        check_free(folder)
     check_tracking(config.tracking)
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -137,7 +138,8 @@ def prepare(
     with ExitStack() as unlock_if_this_fails:
         # Before anything is written: a run that another process trains must not lose a line.
         unlock_if_this_fails.enter_context(store)
-        _check_free(folder, resume)
+        if not resume:
+            check_free(folder)
         remove_torn_files(folder)
         if not resume:
             shown = shown_columns(source_path, config, source.vocabulary)
@@ -169,11 +171,6 @@ def _read(
     if resumed is not None and has_grown(check_run(resumed)):
         return read_with(path, config, stored_vocabulary(resumed), resumed)
     return read_configured(path, config)
-
-
-def _check_free(folder: Path, resume: bool) -> None:
-    if not resume and holds_run(folder):
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
 
 
 def _resume(loop: Loop, folder: Path) -> bool:
