@@ -207,11 +207,14 @@ SOURCES: dict[str, Declaration] = {
 }
 """The two kinds of data, each with settings of its own."""
 
-for _each in (
-    Declaration(kind="run", name="parts", help="What names a method.", options=(*SLOTS.values(),)),
-    RUN,
-    *SOURCES.values(),
-):
+_NAMING = Declaration(
+    kind="run",
+    name="methods",
+    help="What names a method.",
+    # Any choices will do to tell them from plain texts.
+    options=tuple(option.among((str(option.default),)) for option in SLOTS.values()),
+)
+for _each in (_NAMING, RUN, *SOURCES.values()):
     # So that no method takes one of these names for something else.
     register(_each, None)
 
