@@ -271,5 +271,5 @@ def test_no_mixture_takes_long_to_be_refused(piece):
     started = time.perf_counter()
     with pytest.raises(ValueError, match=r"^mixture"):
         Config(sampler="mixture", mixture=("a" + piece * 1500)[:1499] + "!")
-    # A minute, if the pattern tried every way to share out the blanks.
-    assert time.perf_counter() - started < 2
+    # Several times that, if the pattern tried every way to share out the blanks.
+    assert time.perf_counter() - started < 1
