@@ -79,17 +79,17 @@ def adaptive(num_classes: int = NUM_CLASSES) -> wm.Head:
 def importance() -> wm.Head:
     scorer = wm.TableScorer(NUM_CLASSES, DIMENSION, sparse=True)
     sampler = wm.UnigramSampler(NUM_CLASSES, zipf_counts(NUM_CLASSES), distortion=1.0)
-    return wm.ImportanceHead(scorer, sampler, num_samples=NUM_SAMPLES)
+    return wm.heads.ImportanceHead(scorer, sampler, num_samples=NUM_SAMPLES)
 
 
 def differentiated() -> wm.Scorer:
     blocks = [(4_000, 64), (16_000, 40), (80_000, 24)]
-    return wm.DifferentiatedScorer(NUM_CLASSES, blocks, sparse=True)
+    return wm.scoring.DifferentiatedScorer(NUM_CLASSES, blocks, sparse=True)
 
 
 def spelled() -> wm.Scorer:
     words = [f"{index:x}" for index in range(NUM_CLASSES)]
-    return wm.CharCNNScorer(words, DIMENSION)
+    return wm.scoring.CharCNNScorer(words, DIMENSION)
 
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
@@ -110,11 +110,11 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
 }
 # Once, after the others: they look at every score, like the exact softmax and then some.
 SLOW_HEADS: dict[str, Callable[[], nn.Module]] = {
-    "self-normalised": lambda: wm.SelfNormalisedHead(full().scorer),
-    "infrequent normalisation, 10 %": lambda: wm.InfrequentHead(full().scorer, fraction=0.1),
-    "top-k sparse softmax, k = 100": lambda: wm.TopKSoftmaxHead(full().scorer, k=100),
-    "sparsemax": lambda: wm.SparsemaxHead(full().scorer),
-    "1.5-entmax": lambda: wm.Entmax15Head(full().scorer),
+    "self-normalised": lambda: wm.heads.SelfNormalisedHead(full().scorer),
+    "infrequent normalisation, 10 %": lambda: wm.heads.InfrequentHead(full().scorer, fraction=0.1),
+    "top-k sparse softmax, k = 100": lambda: wm.heads.TopKSoftmaxHead(full().scorer, k=100),
+    "sparsemax": lambda: wm.heads.SparsemaxHead(full().scorer),
+    "1.5-entmax": lambda: wm.heads.Entmax15Head(full().scorer),
 }
 
 

@@ -17,9 +17,9 @@ STEPS, BATCH_SIZE = 300, 512
 TOP = 20
 
 
-def make_clicks() -> tuple[wm.SimulatedWorld, Tensor, Tensor]:
+def make_clicks() -> tuple[wm.data.SimulatedWorld, Tensor, Tensor]:
     """Return a simulated shop, and who clicked on what in it: put your own data here."""
-    world = wm.SimulatedWorld.create(
+    world = wm.data.SimulatedWorld.create(
         num_classes=NUM_CLASSES, num_users=2_000, dimension=FEATURES, sharpness=8.0, seed=0
     )
     users, items = world.interactions(

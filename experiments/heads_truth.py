@@ -33,14 +33,14 @@ LEARNING_RATE = 0.02
 class Shop:
     """The world, a log of clicks, and how often each item is in it."""
 
-    world: wm.SimulatedWorld
+    world: wm.data.SimulatedWorld
     users: Tensor
     targets: Tensor
     counts: Tensor
 
     @classmethod
     def simulate(cls, num_classes: int, num_clicks: int) -> Shop:
-        world = wm.SimulatedWorld.create(
+        world = wm.data.SimulatedWorld.create(
             num_classes=num_classes, num_users=NUM_USERS, dimension=FEATURES
         )
         generator = torch.Generator().manual_seed(0)
@@ -69,7 +69,7 @@ class Shop:
         )
 
     def importance(self, effective_size: int | None) -> wm.Head:
-        return wm.ImportanceHead(
+        return wm.heads.ImportanceHead(
             self.table(),
             self.unigram(),
             num_samples=NUM_SAMPLES,
@@ -83,13 +83,13 @@ class Shop:
 
     def differentiated(self) -> wm.Scorer:
         fifth = self.num_classes // 5
-        return wm.DifferentiatedScorer(
+        return wm.scoring.DifferentiatedScorer(
             self.num_classes, [(fifth, 20), (self.num_classes - fifth, 12)], bias=True
         )
 
     def spelled(self) -> wm.Scorer:
         words = [f"item {index}" for index in range(self.num_classes)]
-        return wm.CharCNNScorer(words, DIMENSION, bias=True)
+        return wm.scoring.CharCNNScorer(words, DIMENSION, bias=True)
 
     def clustered(self) -> wm.Tree:
         return wm.Tree.clustered(self.world.item_vectors.float(), self.counts)
@@ -120,11 +120,15 @@ METHODS = {
     "CNN-softmax, sampled": Method(
         lambda shop: shop.sampled(wm.sampled_softmax, shop.spelled()), 0.3
     ),
-    "self-normalised": Method(lambda shop: wm.SelfNormalisedHead(shop.table()), 0.1),
-    "infrequent, 10 %": Method(lambda shop: wm.InfrequentHead(shop.table(), fraction=0.1), 0.3),
-    "top-k sparse, k = 1,000": Method(lambda shop: wm.TopKSoftmaxHead(shop.table(), k=1_000), None),
-    "sparsemax": Method(lambda shop: wm.SparsemaxHead(shop.table()), None),
-    "1.5-entmax": Method(lambda shop: wm.Entmax15Head(shop.table()), None),
+    "self-normalised": Method(lambda shop: wm.heads.SelfNormalisedHead(shop.table()), 0.1),
+    "infrequent, 10 %": Method(
+        lambda shop: wm.heads.InfrequentHead(shop.table(), fraction=0.1), 0.3
+    ),
+    "top-k sparse, k = 1,000": Method(
+        lambda shop: wm.heads.TopKSoftmaxHead(shop.table(), k=1_000), None
+    ),
+    "sparsemax": Method(lambda shop: wm.heads.SparsemaxHead(shop.table()), None),
+    "1.5-entmax": Method(lambda shop: wm.heads.Entmax15Head(shop.table()), None),
     "negative sampling": Method(lambda shop: shop.sampled(wm.negative_sampling), None),
     "InfoNCE (no log Q)": Method(lambda shop: shop.sampled(wm.info_nce), None),
 }
@@ -152,7 +156,7 @@ def train(shop: Shop, head: wm.Head, *, steps: int, seconds: float = math.inf) -
         hidden = encoder(shop.world.features(shop.users[rows]))
         losses = head(hidden, shop.targets[rows], generator=generator)
         losses.mean().backward()
-        wm.check_finite(model, losses, step=step)
+        wm.training.check_finite(model, losses, step=step)
         optimizer.step()
         step += 1
         spent = max(step / steps, (time.perf_counter() - started) / seconds)

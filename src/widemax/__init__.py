@@ -11,10 +11,15 @@ objective. A head holds the three and drops into any PyTorch model.
 >>> loss.backward()
 >>> head.topk(torch.randn(1, 32), k=3).ids.shape
 torch.Size([1, 3])
+
+The names here are those that most people need; everything else is in its room, such as
+``widemax.sampling`` or ``widemax.data``.
 """
 
 import lazy_loader
 
-# The names of __init__.pyi, each imported when it is first asked for: torch takes seconds to load,
-# and ``widemax --help`` needs none of it.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from widemax.public import PUBLIC, ROOMS
+
+# Each is imported when it is first asked for: torch takes seconds to load, and ``widemax --help``
+# needs none of it.
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ROOMS, PUBLIC)

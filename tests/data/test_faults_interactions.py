@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
+from widemax.data.reading.formats.atomic import atomic_types
 from widemax.data.reading.source import read_source
-from widemax.data.reading.formats.atomic import atomic_types, scan_table
+from widemax.data.reading.tables import scan_table
 from widemax.data.splitting.splits import read_split
 
 EPOCH = 1_700_000_000

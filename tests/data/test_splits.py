@@ -226,7 +226,7 @@ def test_bad_given_files(tmp_path):
     paths = write_three(tmp_path, ("user,item\n1,2\n", "user,item\n1,\n", "user,item\n1,2\n"))
     with pytest.raises(ValueError, match="valid, column item, row 1: the id is missing"):
         read_split(*paths)
-    with pytest.raises(ValueError, match=r"kind must be one of parquet, .* got 'text'"):
+    with pytest.raises(ValueError, match=r"kind must be one of atomic, .* got 'text'"):
         read_split(*paths, kind="text")
     paths[0].write_text("good morning to you\n")
     with pytest.raises(ValueError, match="holds text, which is no log"):

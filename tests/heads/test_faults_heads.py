@@ -7,17 +7,15 @@ import torch
 from widemax import (
     FullHead,
     InBatchSampler,
-    LearnedUnigramSampler,
-    NonFiniteError,
     SampledHead,
-    StreamingFrequency,
     TableScorer,
     UniformSampler,
     UnigramSampler,
-    check_finite,
     nce,
     sampled_softmax,
 )
+from widemax.sampling import LearnedUnigramSampler, StreamingFrequency
+from widemax.training import NonFiniteError, check_finite
 
 
 def sampled(num_classes=10, dimension=4, **options):

@@ -243,7 +243,7 @@ def test_the_length_of_a_query_does_not_change_the_order(kind):
 
 
 def test_computed_class_vectors_are_computed_once():
-    scorer = wm.CharCNNScorer([f"word{n}" for n in range(600)], DIMENSION, filters=4)
+    scorer = wm.scoring.CharCNNScorer([f"word{n}" for n in range(600)], DIMENSION, filters=4)
     head, hidden = wm.FullHead(scorer).eval(), some_hidden(3)
     found = HNSWIndex(head).search(hidden, 5)
     with torch.no_grad():

@@ -91,7 +91,7 @@ def test_the_commands_of_the_tour_print_what_it_says(tmp_path, capsys, monkeypat
     assert verbs == {
         "train", "evaluate", "similar", "score", "generate", "recommend", "export", "runs"
     }  # fmt: skip
-    assert "dictionary" in wm.read_word2vec_text("vectors.txt")
+    assert "dictionary" in wm.vectors.read_word2vec_text("vectors.txt")
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """Settings for several models at once: each takes those that it has."""
 
-from widemax.declarations import find
 from widemax.runs.config import Config
 
 
-def config_with(model, source="log", **options):
-    """Return the configuration of a model with those of the options that it has."""
-    find("model", model)
-    kept = dict(options)
-    for name in options:
+def config_with(model="auto", source="log", **options):
+    """Return the configuration of a model with those of the options that have an effect."""
+    while True:
         try:
-            Config(source=source, model=model, **{name: options[name]})
+            return Config(source=source, model=model, **options)
         except ValueError as error:
-            if "has no effect" not in str(error):
+            name, _, reason = str(error).partition(" ")
+            if not reason.startswith("has no effect"):
                 raise
-            del kept[name]
-    return Config(source=source, model=model, **kept)
+            del options[name]

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.encoders import BagEncoder
 from widemax.runs.export.faiss import read_faiss_index, write_faiss_index
@@ -27,7 +28,8 @@ WORDS = [f"w{number}" for number in range(40)]
 
 def config(**options):
     values = {"epochs": 1, "dimension": 8, "batch_size": 64, "num_samples": 10}
-    return wm.Config(**{**values, "learning_rate": 0.1, "validation_size": 20, **options})
+    values |= {"learning_rate": 0.1, "validation_size": 20, **options}
+    return config_with(source=None, **values)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +111,7 @@ def test_files_of_two_exports_are_refused(name, run, tmp_path):
     vectors = wm.KeyedVectors(keys, torch.randn(40, 8))
     write_faiss_index(tmp_path / "two", vectors, wm.Vocabulary.from_counts(keys, [1] * 40))
     shutil.copy(tmp_path / "two" / name, tmp_path / "one" / name)
-    with pytest.raises(ValueError, match=r"is not the one that index\.json describes"):
+    with pytest.raises(ValueError, match="was changed: its sha256 is not the one recorded"):
         read_faiss_index(tmp_path / "one")
 
 
@@ -138,7 +140,7 @@ def test_a_changed_file_is_refused_before_anything_parses_it(name, run, tmp_path
 
     monkeypatch.setattr(faiss, "read_index", parse)
     monkeypatch.setattr(wm.Vocabulary, "load", parse)
-    with pytest.raises(ValueError, match=r"is not the one that index\.json describes"):
+    with pytest.raises(ValueError, match="was changed: its sha256 is not the one recorded"):
         read_faiss_index(tmp_path / "index")
 
 
@@ -228,8 +230,8 @@ def test_text_and_binary_are_told_apart_whatever_the_numbers(dimension, tmp_path
     # The first byte of each number is a line break, and the keys are numbers themselves.
     numbers = np.frombuffer(b"\n11?" * dimension, "<f4").copy()
     vectors = wm.KeyedVectors(["70"], torch.from_numpy(numbers)[None])
-    wm.write_word2vec_binary(tmp_path / "binary", vectors)
-    wm.write_word2vec_text(tmp_path / "text", vectors)
+    wm.vectors.write_word2vec_binary(tmp_path / "binary", vectors)
+    wm.vectors.write_word2vec_text(tmp_path / "text", vectors)
     assert as_learned(tmp_path / "binary") == vectors
     assert as_learned(tmp_path / "text") == vectors
 
@@ -284,5 +286,5 @@ def test_the_verb_exports_every_format(run, tmp_path):
         assert (tmp_path / to).exists()
     about = json.loads((tmp_path / "faiss" / "index.json").read_text())
     assert (about["size"], about["dimension"]) == (40, 8)
-    with pytest.raises(ValueError, match=r"to must be one of word2vec, .*onnx, got 'csv'"):
+    with pytest.raises(ValueError, match=r"to must be one of faiss, .*binary, got .*'csv'"):
         run.export(tmp_path / "out", to="csv")

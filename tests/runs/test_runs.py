@@ -83,7 +83,7 @@ def test_resuming_is_bit_identical(options, log, tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
 
     training.loop.on_step = stop
-    with pytest.raises(wm.Interrupted):
+    with pytest.raises(wm.training.Interrupted):
         training.run()
     resumed = wm.train(log, None, folder=tmp_path / "parts", resume=True)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
@@ -107,7 +107,7 @@ def test_the_verbs(text, tmp_path):
     assert [row["word"] for row in scored["words"]] == ["the", "cat", "sat"]
     assert all(row["log_prob"] < 0 for row in scored["words"])
     invoke("export", folder, tmp_path / "vectors.txt")
-    assert "cat" in wm.read_word2vec_text(tmp_path / "vectors.txt")
+    assert "cat" in wm.vectors.read_word2vec_text(tmp_path / "vectors.txt")
     listed = json.loads(invoke("runs", tmp_path / "runs", "--json"))
     assert listed[0]["run"] == "words"
     assert listed[0]["kind"] == "text"

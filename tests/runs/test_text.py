@@ -88,7 +88,7 @@ def test_words_have_vectors(name, runs, tmp_path):
     assert best.key == run.vocabulary.decode([int(cosines.argmax())])[0]
     assert best.score == pytest.approx(float(cosines.max()), abs=1e-5)
     run.export(tmp_path / "vectors.txt")
-    kept = wm.read_word2vec_text(tmp_path / "vectors.txt")
+    kept = wm.vectors.read_word2vec_text(tmp_path / "vectors.txt")
     torch.testing.assert_close(kept.vectors, run.vectors().vectors)
 
 
@@ -159,7 +159,7 @@ def test_words_are_drawn_as_often_as_the_model_says(runs):
 
 
 def test_what_cannot_be_generated_says_why(runs):
-    with pytest.raises(ValueError, match="CBOW tells a word from both sides"):
+    with pytest.raises(ValueError, match="CBOW predicts a word from both sides"):
         runs["cbow"].generate()
     with pytest.raises(ValueError, match=r"'cot', which is not among .* nearest: .*'cat'"):
         runs["n-gram"].generate("the cot")
@@ -177,7 +177,7 @@ def test_the_perplexity_of_an_ngram_run_is_that_of_the_ngrams(runs, text):
     run = runs["n-gram"]
     split = split_source(run.config, read_configured(text, run.config))
     train, held = split.sequences, split.test.sequences
-    plain = wm.NGramModel.modified_kneser_ney(train, len(run.vocabulary), order=3)
+    plain = wm.ngrams.NGramModel.modified_kneser_ney(train, len(run.vocabulary), order=3)
     assert len(held.values) == run.evaluate().examples
     assert math.exp(run.evaluate().loss) == pytest.approx(plain.perplexity(held), rel=1e-6)
 
@@ -186,7 +186,7 @@ def test_the_perplexity_of_an_ngram_run_is_that_of_the_ngrams(runs, text):
 def test_the_perplexity_of_a_neural_run_is_that_of_its_model(name, runs, text):
     run = runs[name]
     held = split_source(run.config, read_configured(text, run.config)).test
-    report = wm.evaluate_perplexity(run.model.head, run.model.encode, held)
+    report = wm.evaluation.evaluate_perplexity(run.model.head, run.model.encode, held)
     assert report.tokens == run.evaluate().examples
     assert math.exp(run.evaluate().loss) == pytest.approx(report.perplexity, rel=1e-5)
 
@@ -209,7 +209,7 @@ def test_resuming_in_the_middle_of_an_epoch_is_bit_identical(name, runs, text, t
     per_epoch = training.loop.steps.per_epoch
     assert per_epoch > 2
     training.loop.on_step = stopped_at(per_epoch + per_epoch // 2)
-    with pytest.raises(wm.Interrupted):
+    with pytest.raises(wm.training.Interrupted):
         training.run()
     resumed = wm.train(text, None, folder=tmp_path / "parts", resume=True)
     one, other = weights(runs[name].folder), weights(tmp_path / "parts")
@@ -229,11 +229,11 @@ def test_counting_is_done_again_if_it_was_not_finished(runs, text, tmp_path):
         assert all(torch.equal(mine[key], wanted[key]) for key in wanted)
 
 
-def test_a_run_may_have_more_classes_times_dimensions_than_ngrams(tmp_path):
+def test_a_run_may_have_more_classes_than_ngrams(tmp_path):
     """There are no vectors of the classes: what a table would need says nothing."""
     path, folder = tmp_path / "text", tmp_path / "run"
     path.write_text("\n".join(f"w{number}" for number in range(3000)) + "\n")
-    wm.train(path, config_of("n-gram", dimension=65_536, min_count=1), folder=folder)
+    wm.train(path, config_of("n-gram", min_count=1), folder=folder)
     assert len(wm.load(folder).vocabulary) == 3002
 
 
@@ -337,12 +337,12 @@ def test_word_vectors_are_tested_against_files(runs, tmp_path):
     questions.write_text(": animals\ncat dog rat hen\ncat dog rat zebra\n: verbs\ncat dog a the\n")
     folder, vectors = runs["skip-gram"].folder, runs["skip-gram"].vectors()
     rows = printed("evaluate", folder, "--similarity", pairs, "--analogies", questions)
-    likeness = wm.evaluate_similarity(vectors, pairs)
+    likeness = wm.evaluation.evaluate_similarity(vectors, pairs)
     assert rows[0] == {
         "test": "pairs.tsv", "spearman": likeness.spearman, "pearson": likeness.pearson,
         "pairs": 3, "skipped": 1,
     }  # fmt: skip
-    report = wm.evaluate_analogies(vectors, questions)
+    report = wm.evaluation.evaluate_analogies(vectors, questions)
     assert [row["section"] for row in rows[1:]] == ["animals", "verbs", report.total.name]
     assert [(row["questions"], row["skipped"]) for row in rows[1:]] == [(1, 1), (1, 0), (2, 1)]
     assert rows[3]["accuracy"] == report.total.accuracy

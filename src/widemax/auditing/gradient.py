@@ -53,7 +53,7 @@ def audit(
 
     >>> import widemax as wm
     >>> _ = torch.manual_seed(0)
-    >>> head = wm.SampledHead(wm.TableScorer(50, 4), wm.AllClassesSampler(50))
+    >>> head = wm.SampledHead(wm.TableScorer(50, 4), wm.sampling.AllClassesSampler(50))
     >>> hidden, targets = torch.randn(8, 4), torch.arange(8)
     >>> report = audit(head, hidden, targets)  # every class competes: nothing is random
     >>> round(report.bias, 3), report.biased

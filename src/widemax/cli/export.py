@@ -25,7 +25,7 @@ def export(
 ) -> None:
     """Write the vectors of a run, or its encoder (onnx), for other tools."""
     # A misspelt format before torch is loaded.
-    found = find("export", to)
+    found = find("export", to, argument="to")
     loaded = load_run(run)
     with waiting(f"writing {path}"):
         loaded.export(path, to=found.name)

@@ -59,8 +59,8 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(declared(kind))
 
 
-def find(kind: str, name: object) -> Declaration:
-    """Return a method; an error names the nearest one.
+def find(kind: str, name: object, *, argument: str = "") -> Declaration:
+    """Return a method; an error names the nearest one, and the argument if it is not the kind.
 
     >>> find("sampler", "unigrm")
     Traceback (most recent call last):
@@ -70,7 +70,8 @@ def find(kind: str, name: object) -> Declaration:
     if found is None:
         known = names(kind)
         raise ValueError(
-            f"{kind} must be one of {', '.join(known)}, got {shown(name)}{nearest(name, known)}"
+            f"{argument or kind} must be one of {', '.join(known)}, "
+            f"got {shown(name)}{nearest(name, known)}"
         )
     return found
 

@@ -63,8 +63,8 @@ def evaluate_ranking(
     with the target's own score counts half a rank, so that a model that scores all classes alike
     does not look perfect. Against sampled classes ranks would be biased (Krichene & Rendle 2020).
 
-    >>> import widemax as wm
-    >>> windows = wm.Windows(wm.Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
+    >>> from widemax.data import Sequences, Windows
+    >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
     >>> report = evaluate_ranking(lambda batch: torch.full((2, 4), 0.25).log(), windows)
     >>> round(report.loss, 4), report.mrr  # four classes alike: rank 2.5
     (1.3863, 0.4)

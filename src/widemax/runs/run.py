@@ -404,7 +404,7 @@ class Run:
 
     def export(self, path: str | Path, *, to: str = "word2vec") -> None:
         """Write the vectors, or what else a format holds of a run, to a file or a folder."""
-        declaration = find("export", to)
+        declaration = find("export", to, argument="to")
         write = load_declared(declaration)
         write(path, self if "run" in declaration.traits else self.vectors())
 

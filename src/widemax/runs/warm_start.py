@@ -84,7 +84,7 @@ def warm_start(model: Model, vocabulary: Vocabulary, learned: KeyedVectors | Run
 
     >>> import widemax as wm
     >>> head = wm.FullHead(wm.TableScorer(2, 2))
-    >>> model, vocabulary = wm.CBOW(BagEncoder(2, 2), head), Vocabulary.count(["tea", "rum"])
+    >>> model, vocabulary = wm.models.CBOW(BagEncoder(2, 2), head), Vocabulary.count(["tea", "rum"])
     >>> warm_start(model, vocabulary, KeyedVectors(["gin", "rum"], torch.eye(2)))
     WarmStart(found=1, classes=2)
     >>> model.encoder.weight[vocabulary.encode(["rum"])].tolist()

@@ -135,7 +135,7 @@ class DrawnSampler(Sampler):
 
     >>> import torch
     >>> import widemax as wm
-    >>> class Coin(wm.DrawnSampler):
+    >>> class Coin(wm.sampling.DrawnSampler):
     ...     def draw(self, shape, *, device=None, generator=None):
     ...         return torch.randint(2, shape, device=device, generator=generator)
     ...     def log_prob(self, ids):

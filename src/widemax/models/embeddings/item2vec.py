@@ -59,8 +59,8 @@ class Item2Vec(SkipGram):
     >>> import widemax as wm
     >>> baskets = wm.Sequences.from_lists([[0, 1, 2], [3, 4, 5]] * 200)
     >>> model = Item2Vec.with_negatives(torch.full((6,), 200), dimension=8)
-    >>> wm.train_word2vec(model, baskets, window=10, epochs=20, threads=1)
-    >>> asked = wm.WindowBatch(context=torch.tensor([[4, 5]]), targets=torch.tensor([-1]))
+    >>> wm.models.train_word2vec(model, baskets, window=10, epochs=20, threads=1)
+    >>> asked = wm.data.WindowBatch(context=torch.tensor([[4, 5]]), targets=torch.tensor([-1]))
     >>> model.topk(asked, 1, exclude=asked.context).ids.tolist()
     [[3]]
     """

@@ -189,7 +189,7 @@ class SkipGram(WordModel):
     >>> import torch
     >>> import widemax as wm
     >>> head = wm.FullHead(wm.TableScorer(5, 4))
-    >>> model = SkipGram(wm.BagEncoder(5, 4), head)
+    >>> model = SkipGram(wm.encoders.BagEncoder(5, 4), head)
     >>> windows = SkipGram.windows(wm.Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
     >>> model(windows.batch(torch.arange(3)), generator=torch.Generator().manual_seed(0)).shape
     torch.Size([4])
