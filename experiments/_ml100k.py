@@ -26,12 +26,12 @@ from widemax.data import (
     read_source,
 )
 from widemax.data.reading import recoded
+from widemax.data.splitting.holding_out import Split
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.runs.building import build_model, build_steps
 from widemax.runs.config.config import Config
-from widemax.runs.splitting import Split
-from widemax.runs.training import plan_of
+from widemax.runs.preparing import plan_of
 from widemax.training.steps import FitSteps
 from widemax.vocabulary import Vocabulary
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from widemax.cli import main
 from widemax.cli.app import app
-from widemax.cli.waiting import waiting
+from widemax.cli.progress import waiting
 from widemax.declarations import names
 from widemax.runs.config.resolution import all_options
 from widemax.runs.config.run_options import SLOTS
@@ -247,13 +247,13 @@ def test_a_damaged_run_does_not_hide_the_others(words, tmp_path, monkeypatch, ca
 
 
 def test_a_log_is_told_what_takes_long_and_nothing_else(monkeypatch, capsys):
-    monkeypatch.setattr("widemax.cli.waiting.PATIENCE", 0.01)
+    monkeypatch.setattr("widemax.cli.progress.PATIENCE", 0.01)
     with waiting("reading [clicks].csv"):
         deadline = time.monotonic() + 10
         while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
             time.sleep(0.01)
     assert said == "reading [clicks].csv ...\n"
-    monkeypatch.setattr("widemax.cli.waiting.PATIENCE", 60)
+    monkeypatch.setattr("widemax.cli.progress.PATIENCE", 60)
     with waiting("reading"):
         pass
     assert capsys.readouterr().err == ""

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from widemax.data.reading.classes import Coded, classes_of
+from widemax.data.reading.numbering import Coded, classes_of
 from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences
 from widemax.data.sessions import sessions_of

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.reading.classes import Encoder, core_of
+from widemax.data.reading.numbering import Encoder, core_of
 from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.sessions import sessions_of

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemax.data.phrases import join_phrases
-from widemax.data.python_reference import python_reference
 from widemax.data.reading.text import encode_text
+from widemax.data.sample_corpus import python_reference
 from widemax.data.sequences import Sequences
 from widemax.vocabulary import Vocabulary
 

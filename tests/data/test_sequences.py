@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.data.reading.classes import Coded, Encoder, Limits, classes_of
+from widemax.data.reading.numbering import Coded, Encoder, Limits, classes_of
 from widemax.data.sequences import Sequences, Windows
 
 PATIENT = settings(max_examples=100, deadline=None)

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
-from widemax.data.python_reference import python_reference
 from widemax.data.reading import text as text_module
 from widemax.data.reading import tokens as tokens_module
 from widemax.data.reading.text import encode_corpus, encode_text, read_corpus
+from widemax.data.sample_corpus import python_reference
 from widemax.vocabulary import Vocabulary
 
 DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -1,7 +1,7 @@
 """What a run stored when it was trained, against what the run that is loaded again comes to."""
 
 from widemax.evaluation import evaluate_ranking
-from widemax.runs.splitting import split_source
+from widemax.runs.source import split_source
 
 
 def check_stored_metrics(run):

@@ -11,7 +11,7 @@ from widemax.data import Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import declared, names
 from widemax.declarations.table import load
-from widemax.runs.building import BuildSite
+from widemax.runs.building import RunSetup
 from widemax.runs.config import Config, read_config, show_config
 from widemax.runs.config.toml import to_toml, toml_value
 from widemax.vocabulary import Vocabulary
@@ -113,7 +113,7 @@ def shape_of(thing, depth=16):
 def head_of(config):
     torch.manual_seed(0)
     summary = DataSummary(kind="text", vocabulary=WORDS)
-    return BuildSite(config, summary, TEXT).head(8)
+    return RunSetup(config, summary, TEXT).head(8)
 
 
 PARTS = [

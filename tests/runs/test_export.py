@@ -19,7 +19,7 @@ from widemax.cli.app import app
 from widemax.encoders import BagEncoder
 from widemax.runs.export.faiss import read_faiss_index, write_faiss_index
 from widemax.runs.export.onnx import write_onnx_encoder
-from widemax.runs.training import prepare
+from widemax.runs.preparing import prepare
 from widemax.runs.warm_start import as_learned
 
 GENSIM = gensim.models.KeyedVectors

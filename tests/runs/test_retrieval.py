@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.settings import config_with
 from widemax.cli.app import app
-from widemax.runs.training import prepare
+from widemax.runs.preparing import prepare
 
 MODELS = [
     "airbnb",

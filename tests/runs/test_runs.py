@@ -12,7 +12,7 @@ import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
 from tests.runs.settings import config_with
 from widemax.cli.app import app
-from widemax.runs.training import prepare
+from widemax.runs.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
 from widemax.cli.app import app
-from widemax.runs.reading import read_configured
-from widemax.runs.splitting import split_source
-from widemax.runs.training import prepare
+from widemax.runs.preparing import prepare
+from widemax.runs.source import read_configured, split_source
 from widemax.training.checkpoints import CheckpointStore
 
 SMALL = {"dimension": 8, "validation_size": 200, "threads": 1, "seed": 3}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from widemax.cli.asking import AsJson, RunFolder, finite, load_run, perplexity_of
+from widemax.cli.answers import AsJson, RunFolder, finite, load_run, perplexity_of
 from widemax.cli.printable import printable
-from widemax.cli.waiting import waiting
+from widemax.cli.progress import waiting
 
 if TYPE_CHECKING:
     from widemax.runs.run import Run

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.asking import RunFolder, load_run
+from widemax.cli.answers import RunFolder, load_run
 from widemax.cli.completion import one_of
-from widemax.cli.waiting import waiting
+from widemax.cli.progress import waiting
 from widemax.declarations import find, names
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.asking import AsJson, RunFolder, load_run
+from widemax.cli.answers import AsJson, RunFolder, load_run
 from widemax.cli.printable import printable
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from widemax.cli.asking import AsJson, RunFolder, load_run
+from widemax.cli.answers import AsJson, RunFolder, load_run
 from widemax.cli.completion import one_of
-from widemax.cli.waiting import waiting
+from widemax.cli.progress import waiting
 
 INDEX_KINDS = ("auto", "exact", "hnsw", "ivf")
 

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from widemax.cli.asking import AsJson
+from widemax.cli.answers import AsJson
 from widemax.cli.errors import one_line
 from widemax.cli.printable import printable
-from widemax.cli.waiting import starting
+from widemax.cli.progress import starting
 
 
 def runs(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.asking import AsJson, RunFolder, finite, load_run, perplexity_of
+from widemax.cli.answers import AsJson, RunFolder, finite, load_run, perplexity_of
 from widemax.cli.printable import printable
 
 

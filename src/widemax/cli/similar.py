@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.asking import AsJson, Count, Exact, RunFolder, load_run, print_neighbours
+from widemax.cli.answers import AsJson, Count, Exact, RunFolder, load_run, print_neighbours
 from widemax.cli.printable import printable
 
 

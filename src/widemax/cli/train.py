@@ -13,12 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from widemax.cli.config_options import ConfigCommand as TrainCommand
 from widemax.cli.config_options import with_config_options
-from widemax.cli.waiting import starting, waiting
+from widemax.cli.progress import starting, waiting
 from widemax.runs.config import ResolvedConfig, show_config
 from widemax.runs.config.resolution import all_options
 
 if TYPE_CHECKING:
-    from widemax.runs.training import Training
+    from widemax.runs.preparing import Training
     from widemax.training.loop import Progress as TrainingProgress
 
 __all__ = ["TrainCommand", "train", "train_run"]
@@ -82,7 +82,7 @@ def train_run(
     vectors: Path | None = None,
 ) -> None:
     """Train on a source into a folder, showing where it stands."""
-    from widemax.runs.training import prepare
+    from widemax.runs.preparing import prepare
     from widemax.training.loop import Interrupted
 
     display = _Display()

@@ -9,7 +9,6 @@ from widemax.data.features import (
 )
 from widemax.data.graph import ItemGraph
 from widemax.data.phrases import join_phrases
-from widemax.data.python_reference import python_reference
 from widemax.data.reading import (
     Source,
     core_of,
@@ -19,6 +18,7 @@ from widemax.data.reading import (
     read_corpus,
     read_source,
 )
+from widemax.data.sample_corpus import python_reference
 from widemax.data.sequences import Sequences, WindowBatch, Windows
 from widemax.data.sessions import sessions_of
 from widemax.data.simulation.shop import SimulatedShop

@@ -9,7 +9,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from widemax.data.reading.classes import Encoder, recounted
+from widemax.data.reading.numbering import Encoder, recounted
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.data.phrases import count_pairs, join_pairs
 from widemax.validation import check_ids, check_not_negative, check_positive, check_whole

@@ -10,14 +10,14 @@ by ``python -m widemax.declarations``) does not, so that ``--help`` and a misspe
 from widemax.declarations.declaration import Declaration, Need
 from widemax.declarations.decorators import declare
 from widemax.declarations.options import Option, Value, nearest, shortened, shown
-from widemax.declarations.site import Site
+from widemax.declarations.setup import Setup
 from widemax.declarations.table import declared, find, load_plugin, names
 
 __all__ = [
     "Declaration",
     "Need",
     "Option",
-    "Site",
+    "Setup",
     "Value",
     "declare",
     "declared",

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from widemax.sampling.counts import check_counts
+from widemax.counts import check_counts
 from widemax.validation import as_int64
 
 ListMetric: TypeAlias = Callable[[Tensor, Tensor], Tensor]

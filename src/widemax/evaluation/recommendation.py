@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
+from widemax.counts import check_counts
 from widemax.data import Holdout, Sequences, WindowBatch
 from widemax.evaluation.list_metrics import (
     BUCKET_METRICS,
@@ -19,7 +20,6 @@ from widemax.evaluation.list_metrics import (
     popularity_buckets,
 )
 from widemax.evaluation.recommendation_report import Mean, PopularityBucket, RecommendationReport
-from widemax.sampling.counts import check_counts
 from widemax.validation import ABSENT, as_int64, check_ids, check_whole
 
 # Seen classes that stand at once, padded: 32 MB.

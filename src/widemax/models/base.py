@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from widemax.candidates import TopK, merge_topk
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Site
+from widemax.declarations import Setup
 from widemax.heads import Head
 from widemax.validation import ABSENT
 
@@ -53,9 +53,9 @@ class Model(nn.Module, ABC):
         self.head = head
 
     @staticmethod
-    def min_parameter_count(site: Site) -> int:
+    def min_parameter_count(setup: Setup) -> int:
         """Return how many numbers the model of a run has at least, before it is built."""
-        return int(site.num_classes * site.options.dimension)
+        return int(setup.num_classes * setup.options.dimension)
 
     @staticmethod
     @abstractmethod
@@ -73,11 +73,11 @@ class Model(nn.Module, ABC):
             window=options.get("window", 1),
         )
 
-    def examples(self, site: Site, sequences: Sequences) -> Any:
+    def examples(self, setup: Setup, sequences: Sequences) -> Any:
         """Return what a run trains the model on with gradients: by default its windows."""
-        return self.windows_of(sequences, site.options)
+        return self.windows_of(sequences, setup.options)
 
-    def training_sequences(self, site: Site, sequences: Sequences) -> Sequences:
+    def training_sequences(self, setup: Setup, sequences: Sequences) -> Sequences:
         """Return the sequences that examples are cut from: by default as they are."""
         return sequences
 

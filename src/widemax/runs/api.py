@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from widemax.runs.config import Config
+from widemax.runs.preparing import prepare
 from widemax.runs.run import Run
-from widemax.runs.training import prepare
 from widemax.runs.warm_start import Learned
 
 

@@ -32,8 +32,8 @@ _FACTS = ("num_classes", "counts", "dimension", "scorer", "sampler", "objective"
 def build_model(config: Config, data: DataSummary, corpus: Sequences | None = None) -> Model:
     """Return the untrained model of a configuration, seeded by it."""
     torch.manual_seed(config.seed)
-    site = BuildSite(config, data, corpus)
-    model: Model = built(config.parts["model"], site)
+    setup = RunSetup(config, data, corpus)
+    model: Model = built(config.parts["model"], setup)
     return model
 
 
@@ -45,8 +45,8 @@ def build_steps(
     goals: Tensor | None = None,
 ) -> Steps:
     """Return how a configuration trains its model on sequences."""
-    site = BuildSite(config, data, corpus, goals)
-    steps: Steps = load(config.parts["trainer"]).build(site, model)
+    setup = RunSetup(config, data, corpus, goals)
+    steps: Steps = load(config.parts["trainer"]).build(setup, model)
     return steps
 
 
@@ -58,28 +58,28 @@ def min_parameter_count(config: Config, data: DataSummary) -> int:
     >>> min_parameter_count(config, DataSummary(kind="text", vocabulary=words))
     50
     """
-    site = BuildSite(config, data)
-    return int(load(config.parts["model"]).min_parameter_count(site))
+    setup = RunSetup(config, data)
+    return int(load(config.parts["model"]).min_parameter_count(setup))
 
 
-def built(declaration: Declaration, site: BuildSite) -> Any:
+def built(declaration: Declaration, setup: RunSetup) -> Any:
     """Return a method, by its own ``build`` or from what its constructor asks for by name."""
     thing = load(declaration)
     if hasattr(thing, "build"):
-        return thing.build(site)
+        return thing.build(setup)
     parameters = inspect.signature(thing).parameters
-    arguments = {each.name: getattr(site.options, each.name) for each in declaration.options}
+    arguments = {each.name: getattr(setup.options, each.name) for each in declaration.options}
     facts = [name for name in _FACTS if name in parameters and name not in arguments]
-    arguments |= {name: getattr(site, name) for name in facts}
+    arguments |= {name: getattr(setup, name) for name in facts}
     if declaration.kind == "objective":
         return partial(thing, **arguments) if arguments else thing
     if "num_samples" in parameters:
-        arguments["num_samples"] = site.num_samples
+        arguments["num_samples"] = setup.num_samples
     return thing(**{name: value for name, value in arguments.items() if name in parameters})
 
 
-class BuildSite:
-    """What the methods of a run are built from; see ``widemax.declarations.Site``."""
+class RunSetup:
+    """What the methods of a run are built from; see ``widemax.declarations.Setup``."""
 
     dimension: int
     items: nn.Embedding | None = None
@@ -103,9 +103,9 @@ class BuildSite:
 
     def head(self, dimension: int, *, items: nn.Embedding | None = None) -> Any:
         """Return the head for hidden states of a dimension, tied to ``items`` where it can be."""
-        site = copy(self)
-        site.dimension, site.items = dimension, items
-        return built(self.config.parts["head"], site)
+        setup = copy(self)
+        setup.dimension, setup.items = dimension, items
+        return built(self.config.parts["head"], setup)
 
     @property
     def ordered(self) -> bool:
@@ -160,9 +160,9 @@ class BuildSite:
 
     def part(self, kind: str, name: str, **options: Any) -> Any:
         """Return another method, built with these options in place of the settings."""
-        site = copy(self)
-        site.options = _Overlay(self.config, options)
-        return built(find(kind, name), site)
+        setup = copy(self)
+        setup.options = _Overlay(self.config, options)
+        return built(find(kind, name), setup)
 
     def search(self) -> Callable[[Tensor, int], Any]:
         """Return the exact search for the best classes of hidden states."""

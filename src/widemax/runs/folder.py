@@ -14,7 +14,7 @@ from widemax.data import Source
 from widemax.data.summary import DataSummary
 from widemax.runs.config import Config
 from widemax.runs.config.toml import read_toml, to_toml
-from widemax.runs.features import ITEMS, USERS, store_features, stored_features
+from widemax.runs.item_data import ITEMS, USERS, store_features, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
 from widemax.vocabulary import Vocabulary

@@ -28,7 +28,6 @@ from widemax.evaluation import (
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
-from widemax.runs.features import KEY, USERS, stored_features
 from widemax.runs.folder import (
     check_run,
     describe_source,
@@ -38,7 +37,7 @@ from widemax.runs.folder import (
     stored_titles,
 )
 from widemax.runs.generating import generate_ids
-from widemax.runs.indexing import (
+from widemax.runs.indexes import (
     NUM_QUERIES,
     RECOMMEND,
     SIMILAR,
@@ -49,10 +48,10 @@ from widemax.runs.indexing import (
     similar_head,
     stored_index,
 )
-from widemax.runs.keeping import KeptTest, history_of, kept_test, num_users
-from widemax.runs.loading import load_model, trained_checkpoint
-from widemax.runs.reading import read_configured, read_with
-from widemax.runs.splitting import max_history, split_source
+from widemax.runs.item_data import KEY, USERS, stored_features
+from widemax.runs.kept_data import KeptTest, history_of, kept_test, num_users
+from widemax.runs.source import max_history, read_configured, read_with, split_source
+from widemax.runs.trained_model import load_model, trained_checkpoint
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors

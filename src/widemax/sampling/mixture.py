@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.sampling.base import NUM_SAMPLES, DrawnSampler, Sampler, absent_as_zero
 from widemax.validation import ABSENT, check_num_samples, check_positive, check_targets
 
@@ -67,9 +67,9 @@ class MixtureSampler(Sampler):
         self.per_example = samplers[0].per_example
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run: that of each part, with its weight."""
-        samplers, weights = site.mixed_samplers()
+        samplers, weights = setup.mixed_samplers()
         return cls(samplers, weights)
 
     def _components(self) -> list[Sampler]:

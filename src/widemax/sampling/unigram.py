@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.counts import Counts, distorted_weights
 from widemax.declarations import declare
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, DrawnSampler
-from widemax.sampling.counts import Counts, distorted_weights
 from widemax.validation import check_whole
 
 MAX_ALIAS_CLASSES = 2**31 - 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS
 from widemax.scoring.computed import BLOCK_VALUES, ComputedScorer, in_blocks
 from widemax.validation import check_num_classes, check_whole
@@ -111,16 +111,16 @@ class CharCNNScorer(ComputedScorer):
         self.register_buffer("lengths", lengths)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the scorer of a run: the keys of its classes are their spellings."""
-        spellings = [str(key) for key in site.vocabulary.keys]
+        spellings = [str(key) for key in setup.vocabulary.keys]
         return cls(
             spellings,
-            site.dimension,
-            filters=site.options.filters,
-            correction_dimension=site.options.correction_dimension,
+            setup.dimension,
+            filters=setup.options.filters,
+            correction_dimension=setup.options.correction_dimension,
             max_length=max(len(each.encode()) for each in spellings),
-            bias=site.options.bias,
+            bias=setup.options.bias,
         )
 
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:

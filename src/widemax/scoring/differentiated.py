@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding as look_up
 
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS, Scorer
 from widemax.validation import check_hidden, check_num_classes
 
@@ -85,16 +85,16 @@ class DifferentiatedScorer(Scorer):
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the scorer of a run: each block has thrice the classes of the one before.
 
         Dimensions halve from block to block, and sum to that of the hidden state.
         """
-        count = site.options.frequency_blocks
-        sizes = _shares(site.num_classes, [3.0**block for block in range(count)])
-        dimensions = _shares(site.dimension, [2.0**-block for block in range(count)])
+        count = setup.options.frequency_blocks
+        sizes = _shares(setup.num_classes, [3.0**block for block in range(count)])
+        dimensions = _shares(setup.dimension, [2.0**-block for block in range(count)])
         blocks = list(zip(sizes, dimensions, strict=True))
-        return cls(site.num_classes, blocks, bias=site.options.bias, sparse=site.sparse)
+        return cls(setup.num_classes, blocks, bias=setup.options.bias, sparse=setup.sparse)
 
     def _blocks(self) -> Iterator[_Block]:
         start = column = 0

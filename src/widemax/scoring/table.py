@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from widemax.declarations import Site, declare
+from widemax.declarations import Setup, declare
 from widemax.scoring.base import BIAS, SIMILARITY, TEMPERATURE, Scorer
 from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import HALF, gather_rows, widened
@@ -75,14 +75,14 @@ class TableScorer(Scorer):
         self._set_up(weight, bias, similarity, temperature, sparse)
 
     @classmethod
-    def build(cls, site: Site) -> TableScorer:
+    def build(cls, setup: Setup) -> TableScorer:
         """Return the scorer of a run, on the encoder's own item vectors where it has some."""
         options = {
-            name: getattr(site.options, name) for name in ("bias", "similarity", "temperature")
+            name: getattr(setup.options, name) for name in ("bias", "similarity", "temperature")
         }
-        if site.items is not None:
-            return cls.tied(site.items, sparse=site.sparse, **options)
-        return cls(site.num_classes, site.dimension, sparse=site.sparse, **options)
+        if setup.items is not None:
+            return cls.tied(setup.items, sparse=setup.sparse, **options)
+        return cls(setup.num_classes, setup.dimension, sparse=setup.sparse, **options)
 
     @classmethod
     def tied(

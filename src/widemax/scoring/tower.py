@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.data.features.table import FeatureTable
-from widemax.declarations import Site, declare
+from widemax.declarations import Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.scoring.base import (
     HIDDEN_SIZE,
@@ -136,19 +136,19 @@ class TowerScorer(ComputedScorer):
             self.set_cold(cold)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the scorer of a run; items that were never chosen stand by their features."""
-        options, features = site.options, site.item_encoder()
+        options, features = setup.options, setup.item_encoder()
         return cls(
-            site.num_classes,
-            site.dimension,
+            setup.num_classes,
+            setup.dimension,
             features=features,
-            id_dimension=site.dimension,
+            id_dimension=setup.dimension,
             hidden_sizes=(options.hidden_size,) * options.num_layers,
             similarity=options.similarity,
             temperature=options.temperature,
             id_dropout=0.0 if features is None else ID_DROPOUT,
-            cold=site.counts == 0,
+            cold=setup.counts == 0,
             sparse=True,
         )
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.data import Sequences
-from widemax.declarations import Need, Option, Site, declare
+from widemax.declarations import Need, Option, Setup, declare
 from widemax.optim import OPTIMIZERS, clip_grad_norm_
 from widemax.training.guard import check_finite
 
@@ -115,10 +115,10 @@ class GradientSteps:
         self._order: tuple[int, list[Tensor]] | None = None
 
     @classmethod
-    def build(cls, site: Site, model: Any) -> GradientSteps:
+    def build(cls, setup: Setup, model: Any) -> GradientSteps:
         """Return how a run trains its model: on the examples that the model cuts."""
-        options = site.options
-        examples = model.examples(site, model.training_sequences(site, site.corpus))
+        options = setup.options
+        examples = model.examples(setup, model.training_sequences(setup, setup.corpus))
         optimizer: Any = OPTIMIZERS[options.optimizer]
         return cls(
             model,
@@ -228,9 +228,9 @@ class FitSteps:
         self.per_epoch = 1
 
     @classmethod
-    def build(cls, site: Site, model: Any) -> FitSteps:
+    def build(cls, setup: Setup, model: Any) -> FitSteps:
         """Return how a run fits its model: on all it trains on."""
-        return cls(model, site.corpus)
+        return cls(model, setup.corpus)
 
     def take(self, step: int, learning_rate: float) -> None:
         """Count."""

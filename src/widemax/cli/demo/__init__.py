@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.waiting import starting
+from widemax.cli.progress import starting
 
 
 def demo(

@@ -23,8 +23,8 @@ from widemax.cli.demo.pages import (
     show_shop,
     show_user,
 )
+from widemax.cli.progress import waiting
 from widemax.cli.train import train_run
-from widemax.cli.waiting import waiting
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.data.simulation.shop_titles import MOST_TITLES
 from widemax.runs.config import read_config

@@ -5,10 +5,10 @@ text through ``files`` → ``tokens`` → ``classes`` → ``text`` → ``source`
 before it.
 """
 
-from widemax.data.reading.classes import core_of, recoded
 from widemax.data.reading.files import read_all
 from widemax.data.reading.formats.atomic import AtomicType
 from widemax.data.reading.logs import Columns
+from widemax.data.reading.numbering import core_of, recoded
 from widemax.data.reading.source import Source, encoded_again, read_source
 from widemax.data.reading.tables import recognise
 from widemax.data.reading.text import encode_corpus, encode_text, read_corpus

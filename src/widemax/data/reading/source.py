@@ -12,7 +12,9 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from widemax.data.reading.classes import (
+from widemax.data.reading.files import files_of
+from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.numbering import (
     MAX_CORE,
     Coded,
     Limits,
@@ -21,8 +23,6 @@ from widemax.data.reading.classes import (
     numbered,
     recoded,
 )
-from widemax.data.reading.files import files_of
-from widemax.data.reading.logs import Columns, scan_log
 from widemax.data.reading.tables import check_kind, recognise
 from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences

@@ -13,9 +13,9 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from widemax.data.reading.classes import MAX_LENGTH, Coded, Limits, classes_of
 from widemax.data.reading.corpus_cache import Corpus, cached_corpus
 from widemax.data.reading.files import BOM, decoded, files_of, opened, read_ahead
+from widemax.data.reading.numbering import MAX_LENGTH, Coded, Limits, classes_of
 from widemax.data.reading.tokens import Encoded, LineError, Tokeniser, tokeniser
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.data.words import keep_classes

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from widemax.data.reading.classes import Encoder
 from widemax.data.reading.files import with_blanks
+from widemax.data.reading.numbering import Encoder
 from widemax.kernels.data import words as kernel
 from widemax.vocabulary.keys import first_row, quoted
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.data.reading.classes import recoded, recounted
+from widemax.data.reading.numbering import recoded, recounted
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.data.splitting.holdout import Holdout
 from widemax.kernels.data.slices import joined_slices, part_lengths

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from widemax.data.reading.classes import Coded, classes_of, numbered
 from widemax.data.reading.files import files_of
 from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.numbering import Coded, classes_of, numbered
 from widemax.data.reading.tables import TEXT, check_kind, formats, recognise
 from widemax.data.sequences import Sequences
 from widemax.data.splitting.holdout import Holdout

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from widemax.counts import Counts, check_counts
 from widemax.heads.adaptive.cost_model import CostModel
-from widemax.sampling.counts import Counts, check_counts
 from widemax.validation import check_num_classes, check_positive
 
 MAX_CLUSTERS = 4

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.declarations import Option, Site, declare
+from widemax.counts import Counts
+from widemax.declarations import Option, Setup, declare
 from widemax.heads.adaptive.clusters import OpenPart, TailCluster, cluster_cross_entropy
 from widemax.heads.adaptive.cost_model import CostModel
 from widemax.heads.adaptive.cutoffs import (
@@ -22,7 +23,6 @@ from widemax.heads.adaptive.cutoffs import (
 from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_log_normalizer, linear_scores
-from widemax.sampling.counts import Counts
 from widemax.scoring.base import BIAS
 from widemax.validation import ABSENT, check_hidden, check_num_classes
 
@@ -119,18 +119,18 @@ class AdaptiveHead(BatchHead):
         )
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the head of a run: the first 5 %, the first 25 % and the rest of the classes.
 
         Cutoffs that are measured would differ where a run is continued on another machine.
         """
-        size = site.num_classes
+        size = setup.num_classes
         return cls(
-            site.dimension,
+            setup.dimension,
             size,
             cutoffs=sorted({max(1, size // 20), max(2, size // 4)} - {size}),
-            reduction=site.options.reduction,
-            bias=site.options.bias,
+            reduction=setup.options.reduction,
+            bias=setup.options.bias,
         )
 
     @classmethod

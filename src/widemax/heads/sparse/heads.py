@@ -9,7 +9,7 @@ import torch
 from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
 from torch import Tensor
 
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.sparse.loss import RowLosses, SparseLoss, Support, Targets, row_chunks
@@ -115,9 +115,9 @@ class TopKSoftmaxHead(SparseHead):
         self.k = check_whole("k", k, 1, scorer.num_classes)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the head of a run; a catalogue of fewer classes has them all."""
-        return cls(site.scorer, k=min(site.options.top_k, site.num_classes))
+        return cls(setup.scorer, k=min(setup.options.top_k, setup.num_classes))
 
     def support(self, scores: Tensor) -> Support:
         """Return the k best classes and their log-softmax."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch
 from widemax.heads.tree.model import TreeModel, by_rows
@@ -85,13 +85,13 @@ class HierarchicalHead(BatchHead):
         self.register_buffer("tree_children", tree.children)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the head of a run, which starts at the frequencies where it has biases."""
-        balanced = site.options.tree == "balanced"
-        tree = Tree.balanced(site.num_classes) if balanced else Tree.huffman(site.counts)
-        head = cls(site.dimension, tree, bias=site.options.bias, sparse=True)
+        balanced = setup.options.tree == "balanced"
+        tree = Tree.balanced(setup.num_classes) if balanced else Tree.huffman(setup.counts)
+        head = cls(setup.dimension, tree, bias=setup.options.bias, sparse=True)
         if head.bias is not None:
-            head.bias.data.copy_(tree.log_odds(site.counts))
+            head.bias.data.copy_(tree.log_odds(setup.counts))
         return head
 
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.counts import Counts, check_counts
 from widemax.heads.tree.builders import (
     balanced_slots,
     clustered_slots,
@@ -24,7 +25,6 @@ from widemax.heads.tree.given import (
     parents_of_categories,
     parents_of_nested,
 )
-from widemax.sampling.counts import Counts, check_counts
 from widemax.validation import MAX_TABLE_CLASSES, check_num_classes
 
 

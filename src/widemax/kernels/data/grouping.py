@@ -33,7 +33,7 @@ def number_dense(chunks: list[Numbers], low: int, span: int) -> tuple[Codes, Num
     """Number the ids of the chunks in order of first appearance; return codes [T], keys [V].
 
     Ids lie in low … low + span − 1, and ``span`` should not be much more than T: it takes 4 bytes
-    each. Where they lie far apart ``widemax.data.reading.classes.Encoder`` numbers them by a hash
+    each. Where they lie far apart ``widemax.data.reading.numbering.Encoder`` numbers them by a hash
     table.
 
     >>> codes, keys = number_dense([np.array([7, 9]), np.array([7])], 7, 3)

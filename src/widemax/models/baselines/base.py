@@ -10,7 +10,7 @@ from torch import Tensor
 
 from widemax.data import Sequences
 from widemax.data.sequences import offsets_of
-from widemax.declarations import Option, Site
+from widemax.declarations import Option, Setup
 from widemax.models.context_head import ContextHead
 from widemax.models.retrieval.history import HistoryModel
 from widemax.validation import ABSENT, check_ids, check_tensor
@@ -80,7 +80,7 @@ class Baseline(HistoryModel):
         return self.head.num_classes
 
     @staticmethod
-    def min_parameter_count(site: Site) -> int:
+    def min_parameter_count(setup: Setup) -> int:
         """Return 0: each checks its own size before it allocates."""
         return 0
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.models.embeddings.item2vec import Item2Vec, distorted
 from widemax.models.embeddings.word2vec import negative_sampling_head
 from widemax.models.options import (
@@ -122,13 +122,13 @@ class Airbnb(Item2Vec):
     7.6246
     """
 
-    def examples(self, site: Site, sequences: Sequences) -> GoalWindows:
+    def examples(self, setup: Setup, sequences: Sequences) -> GoalWindows:
         """Return the windows of clicks with what each led to."""
         return self.windows(
             sequences,
-            max_history=site.options.max_history,
-            window=site.options.window,
-            goals=site.goals,
+            max_history=setup.options.max_history,
+            window=setup.options.window,
+            goals=setup.goals,
         )
 
     @classmethod

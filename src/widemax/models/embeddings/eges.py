@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.data import ItemGraph, Sequences, WindowBatch, sessions_of
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.side_information import SideInformationEncoder
 from widemax.heads.exact import linear_topk
@@ -70,24 +70,24 @@ class EGES(Model):
     encoder: SideInformationEncoder
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run; without features, items have one unknown field."""
-        codes, num_values = site.side_information()
+        codes, num_values = setup.side_information()
         if codes is None:
-            codes, num_values = torch.zeros(site.num_classes, 1, dtype=torch.int64), [1]
-        dimension = site.options.dimension
-        encoder = _small_encoder(codes, num_values, dimension, site.counts)
-        head = site.head(dimension)
+            codes, num_values = torch.zeros(setup.num_classes, 1, dtype=torch.int64), [1]
+        dimension = setup.options.dimension
+        encoder = _small_encoder(codes, num_values, dimension, setup.counts)
+        head = setup.head(dimension)
         if isinstance(getattr(head, "scorer", None), TableScorer):
             nn.init.zeros_(head.scorer.weight)
         return cls(encoder, head)
 
-    def training_sequences(self, site: Site, sequences: Sequences) -> Sequences:
+    def training_sequences(self, setup: Setup, sequences: Sequences) -> Sequences:
         """Return walks on the graph of what follows what within a session."""
-        options = site.options
+        options = setup.options
         if options.session_gap:
             sequences = sessions_of(sequences, gap=options.session_gap)[0]
-        graph = ItemGraph.from_sequences(sequences, num_items=site.num_classes)
+        graph = ItemGraph.from_sequences(sequences, num_items=setup.num_classes)
         seeded = torch.Generator().manual_seed(options.seed)
         return graph.walks(options.walks, options.walk_length, generator=seeded)
 

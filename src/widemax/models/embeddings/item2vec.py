@@ -7,12 +7,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from widemax.counts import check_counts
 from widemax.data import Sequences, sessions_of
-from widemax.declarations import Site, declare
+from widemax.declarations import Setup, declare
 from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head
 from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPLE, WINDOW
 from widemax.sampling import UnigramSampler
-from widemax.sampling.counts import check_counts
 from widemax.validation import check_tensor
 
 
@@ -67,9 +67,9 @@ class Item2Vec(SkipGram):
 
     starts_small = True
 
-    def training_sequences(self, site: Site, sequences: Sequences) -> Sequences:
+    def training_sequences(self, setup: Setup, sequences: Sequences) -> Sequences:
         """Return the sessions of the users: their histories, cut where nothing came for long."""
-        gap = site.options.session_gap
+        gap = setup.options.session_gap
         return sessions_of(sequences, gap=gap)[0] if gap else sequences
 
     @classmethod

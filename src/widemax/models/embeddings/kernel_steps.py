@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from widemax.data import Sequences
-from widemax.declarations import Need, Site, declare
+from widemax.declarations import Need, Setup, declare
 from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.kernels.models.word2vec import Corpus, Opponents, Tables, train_words
 from widemax.kernels.sampling.alias import build_alias_table, scaled_weights
@@ -129,12 +129,12 @@ class Word2VecSteps:
         self.load_state({})
 
     @classmethod
-    def build(cls, site: Site, model: Any) -> Word2VecSteps:
+    def build(cls, setup: Setup, model: Any) -> Word2VecSteps:
         """Return how a run trains its model: on the sentences or sessions themselves."""
-        options = site.options
+        options = setup.options
         return cls(
             model,
-            model.training_sequences(site, site.corpus),
+            model.training_sequences(setup, setup.corpus),
             window=options.window,
             threads=options.threads,
             seed=options.seed,

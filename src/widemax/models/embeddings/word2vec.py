@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Site, declare
+from widemax.declarations import Setup, declare
 from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead, SampledHead, Tree
 from widemax.models.base import Model
@@ -75,12 +75,12 @@ class WordModel(BagModel):
         return cls._small(head, counts, dimension, subsample)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
-        keep = keep_probability(site.counts.clamp(min=1), options.subsample)
-        encoder = BagEncoder(site.num_classes, options.dimension)
-        model = cls(encoder, site.head(options.dimension), keep=keep)
+        options = setup.options
+        keep = keep_probability(setup.counts.clamp(min=1), options.subsample)
+        encoder = BagEncoder(setup.num_classes, options.dimension)
+        model = cls(encoder, setup.head(options.dimension), keep=keep)
         if cls.starts_small or options.trainer == "kernel":
             start_small(model)
         return model

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.encoders import LSTMEncoder, NNLMEncoder
 from widemax.heads import Head, LayeredHead
 from widemax.models.base import Model
@@ -71,25 +71,25 @@ class NNLM(NeuralLanguageModel):
     encoder: NNLMEncoder
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
+        options = setup.options
         encoder = NNLMEncoder(
-            site.num_classes,
+            setup.num_classes,
             options.max_history,
             options.dimension,
             options.hidden_size,
             dropout=options.dropout,
             sparse=True,
         )
-        return cls(encoder, _head(site, encoder.output_dimension))
+        return cls(encoder, _head(setup, encoder.output_dimension))
 
     @staticmethod
-    def min_parameter_count(site: Site) -> int:
+    def min_parameter_count(setup: Setup) -> int:
         """Return how many numbers the model has at least."""
-        options = site.options
+        options = setup.options
         read = options.hidden_size * options.max_history * options.dimension
-        return int(site.num_classes * options.dimension + read)
+        return int(setup.num_classes * options.dimension + read)
 
 
 @declare.model(
@@ -122,27 +122,27 @@ class LSTMLanguageModel(NeuralLanguageModel):
     encoder: LSTMEncoder
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
+        options = setup.options
         encoder = LSTMEncoder(
-            site.num_classes,
+            setup.num_classes,
             options.dimension,
             options.hidden_size,
             dropout=options.dropout,
             sparse=True,
         )
-        return cls(encoder, _head(site, encoder.output_dimension))
+        return cls(encoder, _head(setup, encoder.output_dimension))
 
     @staticmethod
-    def min_parameter_count(site: Site) -> int:
+    def min_parameter_count(setup: Setup) -> int:
         """Return how many numbers the model has at least."""
-        units, dimension = site.options.hidden_size, site.options.dimension
-        return int(site.num_classes * dimension + 4 * units * (units + dimension))
+        units, dimension = setup.options.hidden_size, setup.options.dimension
+        return int(setup.num_classes * dimension + 4 * units * (units + dimension))
 
-    def examples(self, site: Site, sequences: Sequences) -> Segments:
+    def examples(self, setup: Setup, sequences: Sequences) -> Segments:
         """Return stretches of text: one pass predicts all their words."""
-        return self.segments(sequences, length=site.options.max_history)
+        return self.segments(sequences, length=setup.options.max_history)
 
     @staticmethod
     def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:
@@ -170,11 +170,11 @@ class LSTMLanguageModel(NeuralLanguageModel):
         return self.losses(hidden, batch.targets[counted], context, generator)
 
 
-def _head(site: Site, dimension: int) -> Head:
+def _head(setup: Setup, dimension: int) -> Head:
     """Return the head of a run, behind a layer of its own where that is asked for."""
-    units = site.options.head_units
+    units = setup.options.head_units
     if not units:
-        head: Head = site.head(dimension)
+        head: Head = setup.head(dimension)
         return head
     layer = nn.Sequential(nn.Linear(dimension, units), nn.ReLU())
-    return LayeredHead(dimension, layer, site.head(units))
+    return LayeredHead(dimension, layer, setup.head(units))

@@ -8,7 +8,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from widemax.data import Sequences, Windows
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.models.base import Model
 from widemax.models.context_head import ContextHead
 from widemax.ngrams import NGramModel
@@ -106,13 +106,13 @@ class NGram(Model):
         self.smoothing, self.order = smoothing, check_whole("order", order, 1, 16)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the model of a run, before it has counted."""
-        smoothing = getattr(NGramModel, site.options.smoothing.replace("-", "_"))
-        return cls(site.num_classes, smoothing, order=site.options.order)
+        smoothing = getattr(NGramModel, setup.options.smoothing.replace("-", "_"))
+        return cls(setup.num_classes, smoothing, order=setup.options.order)
 
     @staticmethod
-    def min_parameter_count(site: Site) -> int:
+    def min_parameter_count(setup: Setup) -> int:
         """Return 0: nothing is allocated before it counts."""
         return 0
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.data import WindowBatch
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.encoders.mind import MINDEncoder
 from widemax.heads import Head
 from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, RETRIEVAL, USER_FEATURES
@@ -63,18 +63,18 @@ class MIND(HistoryModel):
         self.power = power if power == math.inf else check_not_negative("power", power)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
+        options = setup.options
         encoder = MINDEncoder(
-            site.num_classes,
+            setup.num_classes,
             options.dimension,
             (options.hidden_size,) * options.num_layers,
             num_interests=options.num_interests,
-            user_features=site.user_encoder(),
+            user_features=setup.user_encoder(),
             dropout=options.dropout,
         )
-        return cls(encoder, site.head(options.dimension, items=encoder.items))
+        return cls(encoder, setup.head(options.dimension, items=encoder.items))
 
     @classmethod
     def create(

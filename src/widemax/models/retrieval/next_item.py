@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from widemax.declarations import Site, declare
+from widemax.declarations import Setup, declare
 from widemax.encoders import BagEncoder
 from widemax.models.options import DIMENSION, MAX_HISTORY
 from widemax.models.retrieval.history import HistoryModel
@@ -34,7 +34,7 @@ class NextItem(HistoryModel):
     encoder: BagEncoder
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        dimension = site.options.dimension
-        return cls(BagEncoder(site.num_classes, dimension), site.head(dimension))
+        dimension = setup.options.dimension
+        return cls(BagEncoder(setup.num_classes, dimension), setup.head(dimension))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import Head, SampledHead
 from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, NUM_ATTENTION_HEADS, RETRIEVAL
@@ -61,23 +61,23 @@ class SASRec(HistoryModel):
         super().__init__(encoder, _default_head(encoder) if head is None else head)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
+        options = setup.options
         encoder = SASRecEncoder(
-            site.num_classes,
+            setup.num_classes,
             options.dimension,
             options.max_history,
             num_blocks=options.num_blocks,
             num_heads=options.num_attention_heads,
             dropout=options.dropout,
-            sparse=site.sparse,
+            sparse=setup.sparse,
         )
-        return cls(encoder, site.head(options.dimension, items=encoder.items))
+        return cls(encoder, setup.head(options.dimension, items=encoder.items))
 
-    def examples(self, site: Site, sequences: Sequences) -> Segments:
+    def examples(self, setup: Setup, sequences: Sequences) -> Segments:
         """Return stretches of a user's items: one pass predicts all of them."""
-        return self.segments(sequences, length=site.options.max_history)
+        return self.segments(sequences, length=setup.options.max_history)
 
     @staticmethod
     def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:

@@ -7,7 +7,7 @@ from typing import Self
 from torch import Tensor, nn
 
 from widemax.data import WindowBatch
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.sdm import SDMEncoder
 from widemax.models.options import (
@@ -60,19 +60,19 @@ class SDM(HistoryModel):
     encoder: SDMEncoder
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
+        options = setup.options
         encoder = SDMEncoder(
-            site.num_classes,
+            setup.num_classes,
             options.dimension,
             short=min(options.short, options.max_history),
             num_heads=options.num_attention_heads,
-            item_codes=site.side_information()[0],
-            user_features=site.user_encoder(),
+            item_codes=setup.side_information()[0],
+            user_features=setup.user_encoder(),
             dropout=options.dropout,
         )
-        return cls(encoder, site.head(options.dimension, items=encoder.items))
+        return cls(encoder, setup.head(options.dimension, items=encoder.items))
 
     @classmethod
     def create(

@@ -7,9 +7,10 @@ from typing import Self, cast
 
 from torch import Tensor
 
+from widemax.counts import check_counts
 from widemax.data import WindowBatch
 from widemax.data.features.table import FeatureTable
-from widemax.declarations import Need, Site, declare
+from widemax.declarations import Need, Setup, declare
 from widemax.encoders.features import FeatureEncoder
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads import SampledHead
@@ -18,7 +19,6 @@ from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATU
 from widemax.models.retrieval.history import HistoryModel
 from widemax.objectives import Objective, sampled_softmax
 from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
-from widemax.sampling.counts import check_counts
 from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
 from widemax.scoring.table import Similarity
 from widemax.scoring.tower import TowerScorer
@@ -90,14 +90,14 @@ class TwoTower(HistoryModel):
         super().__init__(encoder, head)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
-        head = site.head(options.dimension)
+        options = setup.options
+        head = setup.head(options.dimension)
         encoder = TwoTowerEncoder(
             head.scorer.input_dimension,
             options.dimension,
-            features=site.user_encoder(),
+            features=setup.user_encoder(),
             hidden_sizes=(options.hidden_size,) * options.num_layers,
         )
         return cls(encoder, head)

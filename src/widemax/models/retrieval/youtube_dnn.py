@@ -8,7 +8,7 @@ from typing import Self
 from torch import Tensor, nn
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
 from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, RETRIEVAL, USER_FEATURES
 from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
@@ -58,26 +58,26 @@ class YouTubeDNN(HistoryModel):
     encoder: YouTubeDNNEncoder
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
-        options = site.options
-        if options.example_age and not site.days:
+        options = setup.options
+        if options.example_age and not setup.days:
             raise ValueError("example_age needs times, and the log has none")
         encoder = YouTubeDNNEncoder(
-            site.num_classes,
+            setup.num_classes,
             options.dimension,
             (options.hidden_size,) * options.num_layers,
-            user_features=site.user_encoder(),
-            oldest_age=site.days if options.example_age else None,
+            user_features=setup.user_encoder(),
+            oldest_age=setup.days if options.example_age else None,
             dropout=options.dropout,
         )
-        return cls(encoder, site.head(options.dimension, items=encoder.items))
+        return cls(encoder, setup.head(options.dimension, items=encoder.items))
 
-    def examples(self, site: Site, sequences: Sequences) -> Windows:
+    def examples(self, setup: Setup, sequences: Sequences) -> Windows:
         """Return each item with those before it; where a log has no order, with all others."""
-        if site.ordered:
-            return self.windows_of(sequences, site.options)
-        return self.windows_without_order(sequences, max_history=site.options.max_history)
+        if setup.ordered:
+            return self.windows_of(sequences, setup.options)
+        return self.windows_without_order(sequences, max_history=setup.options.max_history)
 
     @classmethod
     def create(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.declarations import Need, Option, Site, declare
+from widemax.declarations import Need, Option, Setup, declare
 from widemax.sampling.base import NUM_SAMPLES, with_log_count_zero
 from widemax.sampling.conditional.hard import ModelRankedSampler
 from widemax.validation import ABSENT, check_num_samples, check_targets
@@ -74,11 +74,11 @@ class BatchHardNegativeSampler(ModelRankedSampler):
         self.semi_hard, self.allow_fewer = semi_hard, allow_fewer
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run, which asks the scorer of its head."""
-        semi_hard = site.options.semi_hard
+        semi_hard = setup.options.semi_hard
         # The last batch of an epoch may be short.
-        return cls(site.num_classes, site.scorer.forward, semi_hard=semi_hard, allow_fewer=True)
+        return cls(setup.num_classes, setup.scorer.forward, semi_hard=semi_hard, allow_fewer=True)
 
     def available(self, targets: Tensor) -> int:
         """Return the number of distinct targets of the batch."""

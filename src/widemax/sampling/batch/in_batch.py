@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.declarations import Site, declare
+from widemax.declarations import Setup, declare
 from widemax.sampling.base import Sampler, absent_as_zero
 from widemax.sampling.batch.streaming import StreamingFrequency
 from widemax.validation import ABSENT, check_num_samples, check_targets
@@ -65,9 +65,9 @@ class InBatchSampler(Sampler):
         self.frequency = frequency
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run, which follows the targets as they come."""
-        return cls(site.num_classes, StreamingFrequency(site.num_classes))
+        return cls(setup.num_classes, StreamingFrequency(setup.num_classes))
 
     def available(self, targets: Tensor) -> int:
         """Return the number of targets present."""

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from widemax.declarations import Option, Site, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.sampling.batch.in_batch import Frequency, InBatchSampler
 from widemax.sampling.batch.streaming import StreamingFrequency
 from widemax.validation import ABSENT, MAX_SAMPLES, check_whole
@@ -57,10 +57,10 @@ class QueueSampler(InBatchSampler):
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run, which follows the targets as they come."""
-        frequency = StreamingFrequency(site.num_classes)
-        return cls(site.num_classes, frequency, capacity=site.options.queue_size)
+        frequency = StreamingFrequency(setup.num_classes)
+        return cls(setup.num_classes, frequency, capacity=setup.options.queue_size)
 
     def available(self, targets: Tensor) -> int:
         """Return the number of targets present and queued."""

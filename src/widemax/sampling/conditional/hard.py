@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates, TopK
-from widemax.declarations import Need, Option, Site, declare
+from widemax.declarations import Need, Option, Setup, declare
 from widemax.sampling.base import NUM_SAMPLES, Sampler, with_log_count_zero
 from widemax.validation import check_ids, check_num_samples, check_targets, check_whole
 
@@ -110,13 +110,13 @@ class HardNegativeSampler(ModelRankedSampler):
         self.num_ranks = num_ranks
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run, which searches all classes with the scorer of its head."""
         return cls(
-            site.num_classes,
-            site.search(),
-            first_rank=site.options.first_rank,
-            num_ranks=site.options.num_ranks or None,
+            setup.num_classes,
+            setup.search(),
+            first_rank=setup.options.first_rank,
+            num_ranks=setup.options.num_ranks or None,
         )
 
     @property

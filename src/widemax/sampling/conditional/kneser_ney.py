@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from widemax.declarations import Need, Site, declare
+from widemax.declarations import Need, Setup, declare
 from widemax.ngrams import NGramModel
 from widemax.ngrams.drawing import draw, running_shares
 from widemax.ngrams.trie import Trie
@@ -72,10 +72,10 @@ class KneserNeySampler(DrawnSampler):
         self.set_context(None)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run: the n-grams of what is trained on, smoothed."""
-        order = site.options.proposal_order
-        return cls(NGramModel.modified_kneser_ney(site.corpus, site.num_classes, order=order))
+        order = setup.options.proposal_order
+        return cls(NGramModel.modified_kneser_ney(setup.corpus, setup.num_classes, order=order))
 
     def set_context(self, context: Tensor | None) -> None:
         """Set what came before each row of the next batch: [B, order − 1], or [1, …] for all."""

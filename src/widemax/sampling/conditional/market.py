@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.declarations import Site, declare
+from widemax.counts import Counts, distorted_weights
+from widemax.declarations import Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, NUM_SAMPLES, Sampler, absent_as_zero
 from widemax.sampling.conditional.ngram import table_shape
-from widemax.sampling.counts import Counts, distorted_weights
 from widemax.sampling.unigram import MAX_ALIAS_CLASSES
 from widemax.validation import as_int64, check_ids, check_num_samples, check_targets
 
@@ -92,9 +92,9 @@ class MarketSampler(Sampler):
         self.register_buffer("_row_markets", place.new_zeros(1), persistent=False)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run; the market of an item is its first categorical feature."""
-        return cls(site.item_codes(), site.counts, distortion=site.options.distortion)
+        return cls(setup.item_codes(), setup.counts, distortion=setup.options.distortion)
 
     def set_markets(self, markets: Tensor) -> None:
         """Set the market of each row of ``log_prob``, [B], or [1] for all."""

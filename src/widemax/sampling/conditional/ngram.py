@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from widemax.declarations import Need, Option, Site, declare
+from widemax.declarations import Need, Option, Setup, declare
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS, count_ngrams
 from widemax.sampling.base import NUM_SAMPLES, DrawnSampler
 from widemax.validation import (
@@ -103,14 +103,14 @@ class NGramSampler(DrawnSampler):
         self.set_context(None)
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run: the n-grams of what is trained on."""
-        corpus = site.corpus
+        corpus = setup.corpus
         # A mark after each sequence, which no n-gram crosses.
         ids = torch.full((len(corpus.values) + len(corpus),), ABSENT)
         places = torch.arange(len(corpus.values)) + torch.repeat_interleave(corpus.lengths)
         ids[places] = corpus.values
-        return cls.from_corpus(ids, site.num_classes, order=site.options.proposal_order)
+        return cls.from_corpus(ids, setup.num_classes, order=setup.options.proposal_order)
 
     @classmethod
     def from_corpus(

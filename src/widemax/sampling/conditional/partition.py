@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.declarations import Need, Option, Site, declare
+from widemax.declarations import Need, Option, Setup, declare
 from widemax.kernels.sampling.partition import partition_starts
 from widemax.sampling.all_classes import check_takes_all
 from widemax.sampling.base import Sampler, uniform_log_prob, with_log_count_zero
@@ -76,10 +76,10 @@ class PartitionSampler(Sampler):
         self.register_buffer("part", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def build(cls, site: Site) -> Self:
+    def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run: parts of what is trained on, in its order."""
-        size = site.options.max_classes
-        return cls.from_targets(site.corpus.values, site.num_classes, max_classes=size)
+        size = setup.options.max_classes
+        return cls.from_targets(setup.corpus.values, setup.num_classes, max_classes=size)
 
     @classmethod
     def from_targets(cls, targets: Tensor, num_classes: int, *, max_classes: int) -> Self:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from widemax.data import Holdout, Sequences, Source, Windows
+from widemax.data.splitting.holding_out import Split
 from widemax.runs.folder import check_unchanged
-from widemax.runs.splitting import Split
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors
 from widemax.vocabulary.keys import Key

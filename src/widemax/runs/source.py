@@ -1,4 +1,4 @@
-"""Reading the source of a run as its configuration says."""
+"""The source of a run: read and split as its configuration says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pathlib import Path
 
 from widemax.data import Source, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
+from widemax.data.splitting.holding_out import Sizes, Split, split_log, split_text
+from widemax.declarations.table import load
+from widemax.models import Model
 from widemax.runs.config import Config
-from widemax.runs.features import with_features
 from widemax.runs.folder import source_of
+from widemax.runs.item_data import with_features
 from widemax.vocabulary import Vocabulary
+
+_USUAL_HISTORY = 50
 
 
 def configured_for(path: str | Path, config: Config) -> Config:
@@ -62,3 +67,21 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) 
         source.sequences, source.vocabulary, passes=config.phrases, apart=apart
     )
     return replace(source, sequences=sequences, vocabulary=vocabulary)
+
+
+def split_source(config: Config, source: Source) -> Split:
+    """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training."""
+    sizes = Sizes(config.validation_size, config.test_size)
+    if source.kind != "text":
+        return split_log(source, config.split, sizes, max_history=max_history(config))
+    model: type[Model] = load(config.parts["model"])
+    return split_text(source.sequences, sizes, lambda part: model.windows_of(part, config))
+
+
+def max_history(config: Config) -> int:
+    """Return how many earlier items a model of a log is asked with.
+
+    >>> max_history(Config(model="mind", max_history=7)), max_history(Config(model="cbow"))
+    (7, 50)
+    """
+    return int(config.get("max_history", _USUAL_HISTORY))

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Site(Protocol):
+class Setup(Protocol):
     """What a method is built from.
 
     A class without a ``build`` of its own is called with those of these names that its constructor

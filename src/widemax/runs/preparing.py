@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 from widemax.data import Source, Windows
+from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_ranking
 from widemax.models import Model
 from widemax.runs.building import build_model, build_steps
 from widemax.runs.config import Config
-from widemax.runs.features import shown_columns
 from widemax.runs.folder import (
     check_cold,
     check_free,
@@ -29,10 +29,16 @@ from widemax.runs.folder import (
     stored_config,
     stored_vocabulary,
 )
-from widemax.runs.keeping import keep_data
-from widemax.runs.reading import configured_for, read_configured, read_growing, read_with
+from widemax.runs.item_data import shown_columns
+from widemax.runs.kept_data import keep_data
 from widemax.runs.run import Run
-from widemax.runs.splitting import Split, split_source
+from widemax.runs.source import (
+    configured_for,
+    read_configured,
+    read_growing,
+    read_with,
+    split_source,
+)
 from widemax.runs.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
 from widemax.training.checkpoints import CheckpointStore

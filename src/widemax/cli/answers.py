@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from widemax.cli.printable import printable
-from widemax.cli.waiting import starting, waiting
+from widemax.cli.progress import starting, waiting
 
 if TYPE_CHECKING:
     from widemax.runs.run import Neighbour, Run

@@ -1,4 +1,4 @@
-"""What of a source is trained on, what chooses the checkpoint, and what is asked at the end."""
+"""How a run splits its data: what is trained on, what validates, what tests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from widemax.data import Holdout, Sequences, Source, Windows, split_by_time
-from widemax.declarations.table import load
-from widemax.models import Model
-from widemax.runs.config import Config
+from widemax.data.reading.source import Source
+from widemax.data.sequences import Sequences, Windows
+from widemax.data.splitting.holdout import Holdout
+from widemax.data.splitting.splits import split_by_time
 
 _HELD_OUT_SEED = 20_111
 _MOST_OF_A_TEXT = 0.1
 _MOST_OF_ALL_USERS = 0.2
-_USUAL_HISTORY = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,42 +36,58 @@ class Split:
     """Where in ``sequences`` the goal was reached."""
 
 
-def split_source(config: Config, source: Source) -> Split:
-    """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training.
+class Sizes(NamedTuple):
+    """How many examples are held out."""
 
-    Of a log, what ``split`` says: the last item of some users, what users had after a moment, or
-    all of some users, at most of a fifth of them; of a text, whole sentences, at most a tenth of
-    it. Where there are too few users or sentences, validation has half.
+    validation: int
+    test: int
+
+    def within(self, most: int) -> Sizes:
+        """Return the sizes where at most ``most`` examples can be held out.
+
+        Where there are too few for both, validation has half.
+        """
+        half = -(-most // 2)
+        validation = min(self.validation, most, max(half, most - self.test))
+        return Sizes(validation, min(self.test, most - validation))
+
+
+def split_text(sequences: Sequences, sizes: Sizes, cut: Callable[[Sequences], Windows]) -> Split:
+    """Hold out the last sentences of a text, at most a tenth of it; ``cut`` makes examples.
+
+    >>> text = Sequences.from_lists([[1, 2, 3, 4]] * 50)
+    >>> split = split_text(text, Sizes(8, 8), lambda part: Windows(part, before=2))
+    >>> len(split.sequences), len(split.validation), len(split.test)
+    (46, 8, 8)
     """
-    if source.kind == "text":
-        model: type[Model] = load(config.parts["model"])
-        return _split_text(config, source.sequences, lambda part: model.windows_of(part, config))
-    return _split_log(config, source)
+    asked = sizes.within(int(_MOST_OF_A_TEXT * len(sequences.values)))
+    rest, test = _split_words(sequences, asked.test)
+    train, validation = _split_words(rest, asked.validation)
+    return Split(
+        sequences=train,
+        validation=_some(cut(validation), sizes.validation),
+        test=_some(cut(test), sizes.test),
+    )
 
 
-def max_history(config: Config) -> int:
-    """Return how many earlier items a model of a log is asked with.
+def split_log(source: Source, how: str, sizes: Sizes, *, max_history: int = 50) -> Split:
+    """Hold out of a log what ``how`` says, and ask for the item that follows.
 
-    >>> max_history(Config(model="mind", max_history=7)), max_history(Config(model="cbow"))
-    (7, 50)
+    "last": the last item of some users; "time": what users had after a moment, a fifth of the time;
+    "user": all of some users, at most of a fifth of them. Whatever a model trains on, it is asked
+    for the next item from the ``max_history`` before it.
+
+    >>> from widemax.vocabulary import Vocabulary
+    >>> log = Sequences.from_lists([[0, 1, 2]] * 9)
+    >>> source = Source(kind="pairs", sequences=log, vocabulary=Vocabulary.count(["a", "b", "c"]))
+    >>> split = split_log(source, "last", Sizes(2, 3))
+    >>> len(split.validation), len(split.holdout), len(split.sequences.values)
+    (2, 3, 22)
     """
-    return int(config.get("max_history", _USUAL_HISTORY))
-
-
-class _LogParts(NamedTuple):
-    """A log cut in three; ``train`` has a row for each user, the beginning of theirs or nothing."""
-
-    train: Sequences
-    validation: Holdout
-    test: Holdout
-
-
-def _split_log(config: Config, source: Source) -> Split:
     sequences = source.sequences
-    train, *asked = _WAYS[config.split](config, sequences)
-    # All models are asked for the next item from what came before it, whatever they train on.
+    train, *asked = _WAYS[how](sizes, sequences)
     validation, test = (
-        Windows(sequences, before=max_history(config), positions=_following(sequences, part))
+        Windows(sequences, before=max_history, positions=_following(sequences, part))
         if len(part)
         else None
         for part in asked
@@ -84,6 +99,14 @@ def _split_log(config: Config, source: Source) -> Split:
         holdout=asked[1] if test else None,
         goals=None if source.goals is None else source.goals[_beginnings(sequences, train)],
     )
+
+
+class _LogParts(NamedTuple):
+    """A log cut in three; ``train`` has a row for each user, the beginning of theirs or nothing."""
+
+    train: Sequences
+    validation: Holdout
+    test: Holdout
 
 
 def _following(sequences: Sequences, asked: Holdout) -> Tensor:
@@ -99,12 +122,12 @@ def _beginnings(sequences: Sequences, train: Sequences) -> Tensor:
     return within < train.lengths.repeat_interleave(sequences.lengths)
 
 
-def _ask_last(config: Config, sequences: Sequences) -> _LogParts:
-    return _ask_some(sequences, *_drawn_users(config, sequences))
+def _ask_last(sizes: Sizes, sequences: Sequences) -> _LogParts:
+    return _ask_some(sequences, *_drawn_users(sizes, sequences))
 
 
-def _ask_new_users(config: Config, sequences: Sequences) -> _LogParts:
-    users = _drawn_users(config, sequences, _MOST_OF_ALL_USERS)
+def _ask_new_users(sizes: Sizes, sequences: Sequences) -> _LogParts:
+    users = _drawn_users(sizes, sequences, _MOST_OF_ALL_USERS)
     known = torch.ones(len(sequences), dtype=torch.bool)
     known[torch.cat(users)] = False
     train = sequences.kept(known.repeat_interleave(sequences.lengths))
@@ -123,31 +146,31 @@ def _ask_some(sequences: Sequences, validation: Tensor, test: Tensor) -> _LogPar
     )
 
 
-def _ask_later(config: Config, sequences: Sequences) -> _LogParts:
+def _ask_later(sizes: Sizes, sequences: Sequences) -> _LogParts:
     if sequences.times is None:
         raise ValueError("split = 'time' needs a log with times: name its column in time_column")
     parts = split_by_time(sequences)
     return _LogParts(
         parts.train,
-        _some_questions(parts.validation, config.validation_size),
-        _some_questions(parts.test, config.test_size),
+        _some_questions(parts.validation, sizes.validation),
+        _some_questions(parts.test, sizes.test),
     )
 
 
-_WAYS: Mapping[str, Callable[[Config, Sequences], _LogParts]] = MappingProxyType(
+_WAYS: Mapping[str, Callable[[Sizes, Sequences], _LogParts]] = MappingProxyType(
     {"last": _ask_last, "time": _ask_later, "user": _ask_new_users}
 )
 """By the setting ``split``."""
 
 
-def _drawn_users(config: Config, sequences: Sequences, most: float = 1.0) -> tuple[Tensor, Tensor]:
+def _drawn_users(sizes: Sizes, sequences: Sequences, most: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return the users of the validation and others of the test, who have two items or more.
 
     Together they are at most the part ``most`` of all such users.
     """
     able = (sequences.lengths > 1).nonzero()[:, 0]
     order = torch.randperm(len(able), generator=torch.Generator().manual_seed(_HELD_OUT_SEED))
-    for_validation, for_test = _sizes(config, int(most * len(able)))
+    for_validation, for_test = sizes.within(int(most * len(able)))
     asked = able[order[: for_validation + for_test]]
     return asked[:for_validation].sort().values, asked[for_validation:].sort().values
 
@@ -172,29 +195,10 @@ def _some_questions(asked: Holdout, count: int) -> Holdout:
     return asked.chosen(rows)
 
 
-def _split_text(config: Config, sequences: Sequences, cut: Callable[[Sequences], Windows]) -> Split:
-    words = len(sequences.values)
-    for_validation, for_test = _sizes(config, int(_MOST_OF_A_TEXT * words))
-    rest, test = _split_words(sequences, for_test)
-    train, validation = _split_words(rest, for_validation)
-    return Split(
-        sequences=train,
-        validation=_some(cut(validation), config.validation_size),
-        test=_some(cut(test), config.test_size),
-    )
-
-
 def _split_words(sequences: Sequences, words: int) -> tuple[Sequences, Sequences]:
     """Hold out the last sentences that have at most so many words together."""
     first = int(torch.searchsorted(sequences.offsets, len(sequences.values) - words))
     return sequences.between(0, first), sequences.between(first, len(sequences))
-
-
-def _sizes(config: Config, most: int) -> tuple[int, int]:
-    """Return how many of at most ``most`` examples are for validation, and for the test."""
-    half = -(-most // 2)
-    for_validation = min(config.validation_size, most, max(half, most - config.test_size))
-    return for_validation, min(config.test_size, most - for_validation)
 
 
 def _some(windows: Windows, count: int) -> Windows | None:
