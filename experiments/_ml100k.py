@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from _common import DATA, state_of
+from widemax.config.config import Config
 from widemax.data import (
     FeatureField,
     Holdout,
@@ -29,8 +30,7 @@ from widemax.data.reading import recoded
 from widemax.data.splitting.holding_out import Split
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
-from widemax.runs.building import build_model, build_steps
-from widemax.runs.config.config import Config
+from widemax.models.building import build_model, build_steps
 from widemax.runs.preparing import plan_of
 from widemax.training.steps import FitSteps
 from widemax.vocabulary import Vocabulary

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "auditing",
+    "config",
     "contracts",
     "data",
     "declarations",
@@ -25,6 +26,7 @@ ROOMS = (
 PUBLIC: dict[str, list[str]] = {
     "auditing": ["audit"],
     "candidates": ["Candidates", "TopK"],
+    "config": ["Config"],
     "contracts": ["check_head", "check_objective", "check_sampler"],
     "data": ["Sequences", "leave_one_out", "read_source", "split_by_time"],
     "declarations": ["Option", "declare"],
@@ -41,7 +43,7 @@ PUBLIC: dict[str, list[str]] = {
         "sampled_softmax",
     ],
     "optim": ["RowAdam", "clip_grad_norm_"],
-    "runs": ["Config", "Run", "load", "train"],
+    "runs": ["Run", "load", "train"],
     "sampling": [
         "InBatchSampler",
         "LogUniformSampler",

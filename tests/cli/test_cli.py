@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from widemax.cli import main
 from widemax.cli.app import app
 from widemax.cli.progress import waiting
+from widemax.config.resolution import all_options
+from widemax.config.run_options import SLOTS
 from widemax.declarations import names
-from widemax.runs.config.resolution import all_options
-from widemax.runs.config.run_options import SLOTS
 
 BIN = str(Path(sys.executable).parent)
 PROGRAM = shutil.which("widemax", path=BIN)

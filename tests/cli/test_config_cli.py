@@ -12,11 +12,11 @@ import typer
 from typer.testing import CliRunner
 
 import widemax
-from tests.runs.configurations import OPTIONS, has_effect, settings_beside
+from tests.config.configurations import OPTIONS, has_effect, settings_beside
 from widemax.cli.app import app as program
 from widemax.cli.config_options import ConfigCommand, with_config_options
+from widemax.config import Config, ResolvedConfig, read_config
 from widemax.declarations import declared, names
-from widemax.runs.config import Config, ResolvedConfig, read_config
 
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
 

@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 
 from widemax.cli import main
+from widemax.config import Config
+from widemax.config.resolution import all_options
+from widemax.config.run_options import SLOTS
 from widemax.declarations import (
     Declaration,
     Need,
@@ -20,9 +23,6 @@ from widemax.declarations import (
 )
 from widemax.declarations.__main__ import generated
 from widemax.declarations.table import FILE, load, own_declarations
-from widemax.runs.config import Config
-from widemax.runs.config.resolution import all_options
-from widemax.runs.config.run_options import SLOTS
 
 KINDS = (*SLOTS, "format", "export")
 

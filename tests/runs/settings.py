@@ -1,6 +1,6 @@
 """Settings for several models at once: each takes those that it has."""
 
-from widemax.runs.config import Config
+from widemax.config import Config
 
 
 def config_with(model="auto", source="log", **options):

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from widemax.cli import main
 from widemax.cli.app import app
+from widemax.config import Config
 from widemax.declarations import declared, names
-from widemax.runs.config import Config
 
 SMALL = ("--steps=2", "--batch-size=32", "--dimension=8", "--validation-size=20", "--test-size=20")
 USERS, ITEMS = 40, 30

@@ -12,10 +12,10 @@ import typer
 from typer.core import TyperCommand
 
 from widemax.cli.completion import one_of
+from widemax.config import Config, ResolvedConfig, read_config
+from widemax.config.resolution import all_options
+from widemax.config.run_options import SLOTS, place
 from widemax.declarations import Option, Value
-from widemax.runs.config import Config, ResolvedConfig, read_config
-from widemax.runs.config.resolution import all_options
-from widemax.runs.config.run_options import SLOTS, place
 
 RESOLVED = "resolved"
 """The parameter of a verb that the options fill."""

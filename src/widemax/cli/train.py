@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from widemax.cli.config_options import ConfigCommand as TrainCommand
 from widemax.cli.config_options import with_config_options
 from widemax.cli.progress import starting, waiting
-from widemax.runs.config import ResolvedConfig, show_config
-from widemax.runs.config.resolution import all_options
+from widemax.config import ResolvedConfig, show_config
+from widemax.config.resolution import all_options
 
 if TYPE_CHECKING:
     from widemax.runs.preparing import Training

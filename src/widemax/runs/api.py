@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemax.runs.config import Config
+from widemax.config import Config
 from widemax.runs.preparing import prepare
 from widemax.runs.run import Run
 from widemax.runs.warm_start import Learned

@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 from torch import Tensor
 
+from widemax.config import Config
+from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
 from widemax.data.summary import DataSummary
-from widemax.runs.config import Config
-from widemax.runs.config.toml import read_toml, to_toml
 from widemax.runs.item_data import ITEMS, USERS, store_features, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest

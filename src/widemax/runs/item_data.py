@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import torch
 
+from widemax.config import Config
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
 from widemax.data.features import key_column_of, read_feature_frame
-from widemax.runs.config import Config
 from widemax.storage.files import atomic_write, read_text
 from widemax.storage.state_dicts import parse_json
 from widemax.vocabulary import Vocabulary

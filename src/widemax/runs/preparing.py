@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
+from widemax.config import Config
 from widemax.data import Source, Windows
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_ranking
 from widemax.models import Model
-from widemax.runs.building import build_model, build_steps
-from widemax.runs.config import Config
+from widemax.models.building import build_model, build_steps
 from widemax.runs.folder import (
     check_cold,
     check_free,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from widemax.config import Config
 from widemax.data import Source, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
 from widemax.data.splitting.holding_out import Sizes, Split, split_log, split_text
 from widemax.declarations.table import load
 from widemax.models import Model
-from widemax.runs.config import Config
 from widemax.runs.folder import source_of
 from widemax.runs.item_data import with_features
 from widemax.vocabulary import Vocabulary

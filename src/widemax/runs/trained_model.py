@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from widemax.config import Config
 from widemax.data.summary import DataSummary
 from widemax.models import Model
-from widemax.runs.building import UnknownProposal, build_model, min_parameter_count
-from widemax.runs.config import Config
+from widemax.models.building import UnknownProposal, build_model, min_parameter_count
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.training.checkpoints import CheckpointStore
 

@@ -5,12 +5,12 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
+from widemax.config import Config
+from widemax.config.mixing import MIXES
+from widemax.config.resolution import all_options, switched_off
+from widemax.config.run_options import SLOTS
 from widemax.declarations import declared, names
 from widemax.declarations.options import MAX_TEXT
-from widemax.runs.config import Config
-from widemax.runs.config.mixing import MIXES
-from widemax.runs.config.resolution import all_options, switched_off
-from widemax.runs.config.run_options import SLOTS
 
 METHODS = [{slot: name} for slot in SLOTS for name in names(slot)]
 

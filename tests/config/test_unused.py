@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from tests.runs.configurations import settings_beside
+from tests.config.configurations import settings_beside
+from widemax.config import Config, read_config, show_config
+from widemax.config.toml import to_toml, toml_value
 from widemax.data import Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import declared, names
 from widemax.declarations.table import load
-from widemax.runs.building import RunSetup
-from widemax.runs.config import Config, read_config, show_config
-from widemax.runs.config.toml import to_toml, toml_value
+from widemax.models.building import RunSetup
 from widemax.vocabulary import Vocabulary
 
 UNUSED = [

@@ -9,13 +9,13 @@ import tomllib
 
 import pytest
 
-from tests.runs.configurations import OPTIONS, has_effect
+from tests.config.configurations import OPTIONS, has_effect
+from widemax.config import Config, read_config, show_config
+from widemax.config.run_options import AUTO, HEADINGS, RUN, SLOTS, SOURCES
 from widemax.declarations import Option, declared, names
 from widemax.declarations.options import MAX_TEXT
 from widemax.declarations.table import load
 from widemax.optim import RowAdam
-from widemax.runs.config import Config, read_config, show_config
-from widemax.runs.config.run_options import AUTO, HEADINGS, RUN, SLOTS, SOURCES
 from widemax.validation import MAX_SAMPLES
 
 DECLARATIONS = [each for slot in SLOTS for each in declared(slot).values()]

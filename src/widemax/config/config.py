@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from widemax.config.mixing import Part
+from widemax.config.resolution import resolve
 from widemax.declarations import Declaration, Option, Value
-from widemax.runs.config.mixing import Part
-from widemax.runs.config.resolution import resolve
 
 
 class Config:

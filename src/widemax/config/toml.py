@@ -7,11 +7,11 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from widemax.config.config import Config
+from widemax.config.mixing import parts_text
+from widemax.config.resolution import all_options, check_key, switched_off
+from widemax.config.run_options import place
 from widemax.declarations import Option, Value, shortened
-from widemax.runs.config.config import Config
-from widemax.runs.config.mixing import parts_text
-from widemax.runs.config.resolution import all_options, check_key, switched_off
-from widemax.runs.config.run_options import place
 
 MAX_BYTES = 2**15
 """Longest file that is read: several times what ``to_toml`` writes."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from widemax.config.mixing import Part, parse_parts
+from widemax.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES
 from widemax.declarations import (
     Declaration,
     Option,
@@ -16,8 +18,6 @@ from widemax.declarations import (
     shortened,
     shown,
 )
-from widemax.runs.config.mixing import Part, parse_parts
-from widemax.runs.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES
 
 GRADIENTS = "gradients"
 """The trait of models that can be trained by gradients."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from widemax.config.config import Config
+from widemax.config.resolution import all_options, check_key, switched_off
+from widemax.config.run_options import place
+from widemax.config.toml import escaped, read_toml, toml_value
 from widemax.declarations import Option, Value
-from widemax.runs.config.config import Config
-from widemax.runs.config.resolution import all_options, check_key, switched_off
-from widemax.runs.config.run_options import place
-from widemax.runs.config.toml import escaped, read_toml, toml_value
 
 _WIDEST = 60
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 
+from tests.config.configurations import configs, has_effect
 from tests.fuzzing import EXAMPLES
-from tests.runs.configurations import configs, has_effect
+from widemax.config import Config, read_config, show_config
+from widemax.config.toml import MAX_BYTES, MAX_LINE, read_toml, to_toml, toml_value
 from widemax.declarations import declared, names
 from widemax.declarations.options import MAX_TEXT
-from widemax.runs.config import Config, read_config, show_config
-from widemax.runs.config.toml import MAX_BYTES, MAX_LINE, read_toml, to_toml, toml_value
 
 ENDLESS = Path("/dev/zero")
 

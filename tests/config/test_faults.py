@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.config.configurations import OPTIONS, settings_beside
 from tests.fuzzing import EXAMPLES
-from tests.runs.configurations import OPTIONS, settings_beside
-from widemax.runs.config import Config, read_config, show_config
-from widemax.runs.config.mixing import parse_parts, parts_text
-from widemax.runs.config.toml import to_toml, toml_value
+from widemax.config import Config, read_config, show_config
+from widemax.config.mixing import parse_parts, parts_text
+from widemax.config.toml import to_toml, toml_value
 
 
 @pytest.fixture(scope="module")

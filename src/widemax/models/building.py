@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
+from widemax.config import Config
 from widemax.data import FeatureTable, Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import Declaration, find
@@ -19,7 +20,6 @@ from widemax.declarations.table import load
 from widemax.encoders import FeatureEncoder
 from widemax.heads import FullHead
 from widemax.models import Model
-from widemax.runs.config import Config
 from widemax.sampling import Sampler
 from widemax.training.steps import Steps
 from widemax.vocabulary import Vocabulary
