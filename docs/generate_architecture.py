@@ -30,10 +30,11 @@ ARROWS: Graph = {
         "kernels": "",
         "storage": "",
         "declarations": "",
+        "config": "declarations",
         "vocabulary": "storage validation",
         "vectors": "declarations storage validation vocabulary",
         "candidates": "validation",
-        "data": "kernels storage validation vocabulary",
+        "data": "declarations kernels storage validation vocabulary",
         "ngrams": "data storage validation vocabulary",
         "sampling": "candidates declarations kernels ngrams validation",
         "objectives": "candidates declarations kernels validation",
@@ -42,15 +43,15 @@ ARROWS: Graph = {
         "encoders": "data scoring validation",
         "optim": "kernels validation",
         "training": "data declarations extras optim storage validation",
-        "models": "candidates data declarations encoders heads kernels ngrams objectives sampling "
-        "scoring training validation",
-        "evaluation": "candidates data heads sampling validation vectors vocabulary",
+        "models": "candidates config data declarations encoders heads kernels ngrams objectives "
+        "sampling scoring training validation vocabulary",
+        "evaluation": "candidates data heads validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
         "auditing": "heads objectives scoring validation",
         "contracts": "candidates heads objectives sampling validation",
-        "runs": "candidates data declarations encoders evaluation extras heads index models "
-        "sampling scoring storage training validation vectors vocabulary",
-        "cli": "data declarations evaluation heads objectives runs sampling scoring storage "
+        "runs": "candidates config data declarations encoders evaluation extras heads index models "
+        "scoring storage training validation vectors vocabulary",
+        "cli": "config data declarations evaluation heads objectives runs sampling scoring storage "
         "training validation vocabulary",
     }.items()
 }

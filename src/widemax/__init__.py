@@ -18,7 +18,7 @@ The names here are those that most people need; everything else is in its room, 
 
 import lazy_loader
 
-from widemax.public import PUBLIC, ROOMS
+from widemax.declarations.public import PUBLIC, ROOMS
 
 # Each is imported when it is first asked for: torch takes seconds to load, and ``widemax --help``
 # needs none of it.

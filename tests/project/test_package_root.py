@@ -1,14 +1,14 @@
 """The package root: every public name, each imported when it is first asked for."""
 
-import ast
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
 import widemax
+from widemax.declarations.__main__ import STUB, generated_stub
+from widemax.declarations.public import PUBLIC, ROOMS
 
 HEAVY = ("torch", "numba", "polars", "numpy")
 
@@ -19,22 +19,33 @@ def run(program):
     return done.stdout
 
 
-def listed():
-    """Return name → module of the stub, which type checkers and the package read."""
-    tree = ast.parse(Path(widemax.__file__).with_suffix(".pyi").read_text())
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: f"widemax.{node.module}" for node in imports for alias in node.names}
+def test_the_root_is_small():
+    """What most people need; the rest is in its room."""
+    names = [name for names in PUBLIC.values() for name in names]
+    assert 35 <= len(names) == len(set(names)) <= 48
+    assert sorted(widemax.__all__) == sorted([*names, *ROOMS])
 
 
-def test_every_listed_name_is_public():
-    assert sorted(widemax.__all__) == sorted(listed())
-    assert len(widemax.__all__) > 100
+def test_the_stub_for_type_checkers_is_up_to_date():
+    assert STUB.read_text() == generated_stub(), "run python -m widemax.declarations"
 
 
-@pytest.mark.parametrize("name", widemax.__all__)
-def test_every_name_is_that_of_its_module(name):
-    assert getattr(widemax, name) is getattr(import_module(listed()[name]), name)
+@pytest.mark.parametrize(
+    ("room", "name"), [(room, name) for room in PUBLIC for name in PUBLIC[room]]
+)
+def test_every_name_is_that_of_its_room(room, name):
+    assert getattr(widemax, name) is getattr(import_module(f"widemax.{room}"), name)
     assert name in dir(widemax)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_is_an_attribute(room):
+    assert getattr(widemax, room) is import_module(f"widemax.{room}")
+
+
+def test_the_package_loads_nothing_heavy():
+    program = f"import sys, widemax; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert run(program) == "[]\n"
 
 
 def test_a_name_that_is_not_there():

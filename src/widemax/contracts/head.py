@@ -30,6 +30,14 @@ def check_head(
 
     >>> import widemax as wm
     >>> check_head(wm.FullHead(wm.TableScorer(20, 4)), dimension=4)
+    >>> class Doubled(wm.FullHead):
+    ...     def log_prob(self, hidden, ids=None):
+    ...         return 2 * super().log_prob(hidden, ids)
+    >>> try:
+    ...     check_head(Doubled(wm.TableScorer(20, 4)), dimension=4)
+    ... except AssertionError as error:
+    ...     print(str(error).split(":")[0])
+    probabilities must sum to 1
     """
     generator = generator or torch.Generator().manual_seed(0)
     head = copy.deepcopy(head).double()

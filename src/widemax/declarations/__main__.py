@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
+from widemax.declarations.public import PUBLIC
+from widemax.declarations.public import ROOMS as PUBLIC_ROOMS
 from widemax.declarations.table import FILE, own_declarations
-from widemax.public import PUBLIC
-from widemax.public import ROOMS as PUBLIC_ROOMS
 
 ROOMS = ("sampling", "objectives", "scoring", "heads", "models", "training", "data", "vectors")
 """The rooms whose modules declare methods, beside ``runs``."""

@@ -127,7 +127,11 @@ class Option:
 
 
 def nearest(value: object, names: tuple[str, ...]) -> str:
-    """Return the hint that ends a message: the name nearest to a misspelt one, if any is near."""
+    """Return the hint that ends a message: the name nearest to a misspelt one, if any is near.
+
+    >>> nearest("unigrm", ("uniform", "unigram"))
+    "; did you mean 'unigram'?"
+    """
     if not isinstance(value, str):
         return ""
     # Cut, because the comparison takes the product of both lengths.

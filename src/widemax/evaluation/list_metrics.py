@@ -12,8 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from widemax.counts import check_counts
-from widemax.validation import as_int64
+from widemax.validation import as_int64, check_counts
 
 ListMetric: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

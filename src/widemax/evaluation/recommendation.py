@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
-from widemax.counts import check_counts
 from widemax.data import Holdout, Sequences, WindowBatch
 from widemax.evaluation.list_metrics import (
     BUCKET_METRICS,
@@ -20,7 +19,7 @@ from widemax.evaluation.list_metrics import (
     popularity_buckets,
 )
 from widemax.evaluation.recommendation_report import Mean, PopularityBucket, RecommendationReport
-from widemax.validation import ABSENT, as_int64, check_ids, check_whole
+from widemax.validation import ABSENT, as_int64, check_counts, check_ids, check_whole
 
 # Seen classes that stand at once, padded: 32 MB.
 _SEEN_AT_ONCE = 2**22

@@ -114,10 +114,10 @@ def prepare(
         check_run(folder)
         config = stored_config(folder)
     else:
-        config = configured_for(source_path, config)
-    if not resume:
         check_free(folder)
     check_tracking(config.tracking)
+    if not resume:
+        config = configured_for(source_path, config)
     if config.threads:
         torch.set_num_threads(config.threads)
     learned = None if vectors is None else as_learned(vectors)

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.counts import Counts, check_counts
 from widemax.declarations import declare
 from widemax.kernels.sampling.log_uniform import distinct_log_uniform
 from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler
-from widemax.validation import check_num_samples, check_targets
+from widemax.validation import Counts, check_counts, check_num_samples, check_targets
 
 
 @declare.sampler("log-uniform", options=DRAWN, traits=[*DRAWS, "kernel"])

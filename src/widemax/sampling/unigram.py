@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.counts import Counts, distorted_weights
 from widemax.declarations import declare
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, DrawnSampler
-from widemax.validation import check_whole
+from widemax.validation import Counts, check_whole, distorted_weights
 
 MAX_ALIAS_CLASSES = 2**31 - 1
 """Most classes an alias table takes: it stores ids as int32."""

@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from widemax.counts import Counts, check_counts
 from widemax.heads.adaptive.cost_model import CostModel
-from widemax.validation import check_num_classes, check_positive
+from widemax.validation import Counts, check_counts, check_num_classes, check_positive
 
 MAX_CLUSTERS = 4
 """Most tail clusters that the search considers; the literature uses 1 to 4."""

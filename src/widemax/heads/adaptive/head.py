@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from widemax.candidates import TopK
-from widemax.counts import Counts
 from widemax.declarations import Option, Setup, declare
 from widemax.heads.adaptive.clusters import OpenPart, TailCluster, cluster_cross_entropy
 from widemax.heads.adaptive.cost_model import CostModel
@@ -24,7 +23,7 @@ from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_log_normalizer, linear_scores
 from widemax.scoring.base import BIAS
-from widemax.validation import ABSENT, check_hidden, check_num_classes
+from widemax.validation import ABSENT, Counts, check_hidden, check_num_classes
 
 
 @declare.head(

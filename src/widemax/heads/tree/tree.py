@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.counts import Counts, check_counts
 from widemax.heads.tree.builders import (
     balanced_slots,
     clustered_slots,
@@ -25,7 +24,7 @@ from widemax.heads.tree.given import (
     parents_of_categories,
     parents_of_nested,
 )
-from widemax.validation import MAX_TABLE_CLASSES, check_num_classes
+from widemax.validation import MAX_TABLE_CLASSES, Counts, check_counts, check_num_classes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from widemax.counts import check_counts
 from widemax.data import Sequences, sessions_of
 from widemax.declarations import Setup, declare
 from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head
 from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPLE, WINDOW
 from widemax.sampling import UnigramSampler
-from widemax.validation import check_tensor
+from widemax.validation import check_counts, check_tensor
 
 
 @declare.model(

@@ -7,7 +7,6 @@ from typing import Self, cast
 
 from torch import Tensor
 
-from widemax.counts import check_counts
 from widemax.data import WindowBatch
 from widemax.data.features.table import FeatureTable
 from widemax.declarations import Need, Setup, declare
@@ -22,7 +21,7 @@ from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
 from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
 from widemax.scoring.table import Similarity
 from widemax.scoring.tower import TowerScorer
-from widemax.validation import as_int64
+from widemax.validation import as_int64, check_counts
 
 _ID_DROPOUT = 0.1
 

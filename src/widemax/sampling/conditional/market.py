@@ -11,14 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.counts import Counts, distorted_weights
 from widemax.declarations import Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, NUM_SAMPLES, Sampler, absent_as_zero
 from widemax.sampling.conditional.ngram import table_shape
 from widemax.sampling.unigram import MAX_ALIAS_CLASSES
-from widemax.validation import as_int64, check_ids, check_num_samples, check_targets
+from widemax.validation import (
+    Counts,
+    as_int64,
+    check_ids,
+    check_num_samples,
+    check_targets,
+    distorted_weights,
+)
 
 
 @declare.sampler(

@@ -15,7 +15,14 @@ USER, ITEM, TIME = "user", "item", "time"
 
 
 class FileHead:
-    """The first 64 KB of a file, by which its format is recognised."""
+    """The first 64 KB of a file, by which its format is recognised.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log"
+    >>> _ = path.write_text("user,item\\n\\n7,31\\n")
+    >>> FileHead(path).lines
+    ['user,item', '7,31']
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.raw = path, head_of(path)
