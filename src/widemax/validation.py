@@ -21,6 +21,9 @@ MAX_TABLE_CLASSES = 2**28
 MAX_SAMPLES = 2**28
 """Most candidates one call may draw, over all rows of the batch."""
 
+MAX_DISTORTION = 10
+"""Largest power of counts, above 0 and below."""
+
 ABSENT = -1
 """Marks a missing entry in a padded row of ids: no class has this id."""
 
@@ -184,15 +187,22 @@ def check_counts(
 
 
 def distorted_weights(counts: Counts, num_classes: int, distortion: float) -> NDArray[np.float64]:
-    """Return count^distortion, and 0 for count 0 even where the distortion is 0.
+    """Return count^distortion, the largest scaled to 1, and 0 for count 0 whatever the power.
 
-    >>> distorted_weights([4, 1, 0], 3, 0.5).tolist()
-    [1.0, 0.5, 0.0]
+    >>> [distorted_weights([4, 1, 0], 3, power).tolist() for power in (0.5, -0.5)]
+    [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0]]
     """
-    check_not_negative("distortion", distortion)
+    if not (_is_finite(distortion) and abs(distortion) <= MAX_DISTORTION):
+        raise ValueError(
+            f"distortion must be a finite number between {-MAX_DISTORTION} and {MAX_DISTORTION}, "
+            f"got {distortion!r}"
+        )
     array = check_counts(counts, num_classes)
-    # Divided by the largest, no power can overflow.
-    weights: NDArray[np.float64] = np.divide(array, array.max(), dtype=np.float64)
-    np.power(weights, distortion, out=weights)
-    weights[array == 0] = 0.0
+    seen = array > 0
+    # Divided by the largest, or below 0 by the smallest, no power can overflow.
+    divisor = array.max() if distortion >= 0 else array[seen].min()
+    weights: NDArray[np.float64] = np.divide(array, divisor, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        np.power(weights, distortion, out=weights)
+    weights[~seen] = 0.0
     return weights

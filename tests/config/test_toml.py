@@ -188,7 +188,7 @@ def test_tables_of_a_mixture_are_read_and_written_back(tmp_path):
         (MIXTURE + "weight = 0x" + "f" * 2000, "mixture: weight must be .* of 8,000 bits"),
         (MIXTURE + "distortion = 2", "mixture: 'distortion' cannot be set for sampler 'uniform'"),
         (MIXTURE + "num_samples = 2", "mixture: 'num_samples' cannot be set for sampler 'uniform'"),
-        (MIXTURE.replace("0.5", "-1"), "mixture: distortion must be a number .*, got -1"),
+        (MIXTURE.replace("0.5", "-11"), "mixture: distortion must be a number .*, got -11"),
         (MIXTURE.replace("0.5", "{a = 1}"), "mixture: distortion must be .*, got a table"),
         (MIXTURE.replace("uniform", "unifrm"), r"mixture: sampler .* did you mean 'uniform'\?"),
         (MIXTURE.replace("uniform", "all"), "mixture: sampler 'all' cannot be one of several"),

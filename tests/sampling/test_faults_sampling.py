@@ -126,7 +126,8 @@ def test_fault_04_counts_all_excluded() -> None:
     ("options", "message"),
     [
         ({"distortion": math.nan}, "distortion"),
-        ({"distortion": -0.5}, "distortion"),
+        ({"distortion": -10.5}, "distortion must be a finite number between -10 and 10"),
+        ({"distortion": 11.0}, "distortion must be a finite number between -10 and 10"),
         ({"num_reserved_ids": -1}, "num_reserved_ids must be between 0 and 2, got -1"),
         ({"num_reserved_ids": 3}, "num_reserved_ids"),
         ({"num_shards": 0}, "num_shards"),

@@ -32,7 +32,7 @@ def test_contract_in_one_market(market):
     assert check_sampler(sampler, draws=200_000) > 1e-6
 
 
-@pytest.mark.parametrize("distortion", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("distortion", [-0.5, 0.0, 0.75, 1.0])
 def test_draws_follow_log_prob_in_every_row_of_a_batch(distortion):
     sampler = build(distortion)
     targets = torch.tensor([0, 1, 2, 3, 4, 0])
@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_bits_and_halving_the_model_changes_none():
         (lambda: MarketSampler(torch.tensor([], dtype=torch.int64), []), "markets"),
         (lambda: MarketSampler(torch.tensor([0.0, 1.0]), [1, 1]), "markets"),
         (lambda: MarketSampler(torch.tensor([0, 1]), [1, 1, 1]), "counts"),
-        (lambda: MarketSampler(torch.tensor([0, 1]), [1, 1], distortion=-1.0), "distortion"),
+        (lambda: MarketSampler(torch.tensor([0, 1]), [1, 1], distortion=-11.0), "distortion"),
         (lambda: build().set_markets(torch.tensor([11])), "markets"),
         (lambda: build().set_markets(torch.tensor([99])), "markets"),
         (lambda: build().sample(None, torch.tensor([0])), "num_samples"),

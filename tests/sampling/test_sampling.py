@@ -98,6 +98,26 @@ def test_unigram_distortion_0_is_uniform_over_the_classes_seen() -> None:
     assert set(sampler.draw((1000,), generator=seeded()).tolist()) == {0, 2}
 
 
+@pytest.mark.parametrize("distortion", [-10.0, -1.0, -0.5, 0.5, 2.0, 10.0])
+def test_unigram_draws_by_a_power_of_the_counts(distortion) -> None:
+    counts = [100, 0, 25, 4, 5]
+    sampler = UnigramSampler(5, counts, distortion=distortion)
+    weights = [float(count) ** distortion if count else 0.0 for count in counts]
+    expected = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    found = sampler.log_prob(torch.arange(5)).exp()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    drawn = torch.bincount(sampler.draw((100_000,), generator=seeded()), minlength=5) / 100_000
+    assert drawn[1] == 0
+    torch.testing.assert_close(drawn.double(), expected, rtol=0, atol=0.008)
+
+
+@pytest.mark.parametrize("distortion", [-10.0, 10.0])
+def test_unigram_counts_whose_powers_overflow_float64(distortion) -> None:
+    sampler = UnigramSampler(3, [1e300, 1.0, 0.0], distortion=distortion)
+    likely = [1.0, 0.0, 0.0] if distortion > 0 else [0.0, 1.0, 0.0]
+    assert sampler.log_prob(torch.arange(3)).exp().tolist() == likely
+
+
 def test_unigram_counts_that_overflow_float64_when_summed() -> None:
     sampler = UnigramSampler(3, [1e308, 1e308, 1e308], distortion=1.5)
     torch.testing.assert_close(

@@ -16,6 +16,7 @@ from widemax.kernels.sampling import distinct
 from widemax.validation import (
     ABSENT,
     MAX_CLASSES,
+    MAX_DISTORTION,
     check_num_classes,
     check_num_samples,
     check_targets,
@@ -35,7 +36,11 @@ NUM_SAMPLES = Option(
 UNIQUE = Option("unique", True, "Whether the classes of one draw are distinct.")
 PER_EXAMPLE = Option("per_example", False, "Whether each example draws classes of its own.")
 DISTORTION = Option(
-    "distortion", 0.75, "The power of the counts by which classes are drawn.", most=10.0
+    "distortion",
+    0.75,
+    "The power of the counts by which classes are drawn; below 0, rare ones more often.",
+    least=-float(MAX_DISTORTION),
+    most=float(MAX_DISTORTION),
 )
 DRAWN = (NUM_SAMPLES, UNIQUE, PER_EXAMPLE)
 """The options of samplers whose draws are independent."""

@@ -24,14 +24,14 @@ class UnigramSampler(DrawnSampler):
 
     Formula: p(y) = count(y)^distortion / Σ count^distortion over the ids that are not reserved
     (y ≥ num_reserved_ids) and lie in the shard (y mod num_shards = shard); 0 for all others and
-    for classes of count 0.
+    for classes of count 0. A distortion below 0 draws rare classes more often.
 
     Shapes: counts [V]; candidates [S], or [B, S] with ``per_example=True``.
 
     Cost: O(1) a draw, O(V) to build; 12 bytes a class, up to 2^31 − 1 classes.
 
-    Reference: Mikolov et al. 2013 (distortion 0.75); TensorFlow's
-    ``fixed_unigram_candidate_sampler``; Vose 1991.
+    Reference: Mikolov et al. 2013 (distortion 0.75); Caselles-Dupré, Lesaint & Royo-Letelier 2018
+    (below 0, for items); TensorFlow's ``fixed_unigram_candidate_sampler``; Vose 1991.
 
     Use when: the counts are known, in any order of ids. Avoid when: they are not known beforehand
     (``LearnedUnigramSampler``) or do not fit in memory (``LogUniformSampler``).
