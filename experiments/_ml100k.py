@@ -27,7 +27,7 @@ from widemax.data import (
     read_source,
 )
 from widemax.data.reading import recoded
-from widemax.data.splitting.holding_out import Split
+from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
@@ -163,8 +163,9 @@ def train(
 
     Ends early when ``patience`` epochs have brought nothing better; 0 keeps the last state.
     """
-    model = build_model(config, source)
-    steps = build_steps(config, model, source, _training_part(config, source, type(model)))
+    data = DataSummary.of(source)
+    model = build_model(config, data, source.sequences)
+    steps = build_steps(config, model, data, source.sequences, source.goals)
     rate = plan_of(config, steps).learning_rate
     history, best_state = History(), state_of(model)
     for epoch in range(1, 2 if isinstance(steps, FitSteps) else config.epochs + 1):
@@ -181,8 +182,3 @@ def train(
             break
     model.load_state_dict(best_state)
     return model, history
-
-
-def _training_part(config: Config, source: Source, kind: type[Model]) -> Split:
-    windows = kind.windows(source.sequences, max_history=config.max_history, window=config.window)
-    return Split(sequences=source.sequences, training=windows, validation=None)
