@@ -60,7 +60,7 @@ class Shop(NamedTuple):
 
 def trained(shop: Shop) -> SkipGram:
     """Return item vectors learnt from the visits in one pass."""
-    model = SkipGram.with_negatives(shop.counts, dimension=DIMENSION, subsample=0)
+    model = SkipGram.create(shop.counts, dimension=DIMENSION, subsample=0)
     offsets = torch.arange(0, shop.visits.numel() + 1, VISIT)
     sequences = Sequences(shop.visits.flatten(), offsets)
     train_word2vec(model, sequences, epochs=1, learning_rate=0.1, threads=1)

@@ -153,10 +153,10 @@ class Item2VecSetting:
 
     def fit(self, stage: Stage, watch: Watch) -> Item2Vec:
         torch.manual_seed(self.seed)
-        model = Item2Vec.with_negatives(
+        model = Item2Vec.create(
             stage.counts,
             dimension=DIMENSION,
-            negatives=self.negatives,
+            num_samples=self.negatives,
             distortion=self.distortion,
         )
         generator = torch.Generator().manual_seed(self.seed)

@@ -22,6 +22,8 @@ from widemax.vocabulary import Vocabulary
 
 DIMENSION, WINDOW, NEGATIVES, SUBSAMPLE, MIN_COUNT = 100, 5, 5, 1e-4, 5
 EPOCHS = 5
+SAMPLED: dict[str, int | str] = {"num_samples": NEGATIVES}
+TREE: dict[str, int | str] = {"head": "hierarchical"}
 
 
 class Text(NamedTuple):
@@ -44,11 +46,11 @@ class Trained(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One way to train words, the arguments of gensim for it, and the speed-up that is asked."""
+    """One way to train words, the settings of both programs for it, and the speed-up asked."""
 
     name: str
     model: type[WordModel]
-    tree: bool
+    head: dict[str, int | str]
     gensim: dict[str, int]
     least_speedup: float
     peer_seeds: int
@@ -56,9 +58,9 @@ class Kind(NamedTuple):
 
 
 KINDS = [
-    Kind("skip-gram, negatives", SkipGram, False, {"sg": 1, "negative": NEGATIVES}, 5, 3),
-    Kind("CBOW, negatives", CBOW, False, {"sg": 0, "negative": NEGATIVES}, 3, 3),
-    Kind("skip-gram, tree", SkipGram, True, {"sg": 1, "hs": 1, "negative": 0}, 2, 1),
+    Kind("skip-gram, negatives", SkipGram, SAMPLED, {"sg": 1, "negative": NEGATIVES}, 5, 3),
+    Kind("CBOW, negatives", CBOW, SAMPLED, {"sg": 0, "negative": NEGATIVES}, 3, 3),
+    Kind("skip-gram, tree", SkipGram, TREE, {"sg": 1, "hs": 1, "negative": 0}, 2, 1),
 ]
 
 
@@ -120,10 +122,8 @@ def rate_of(kind: Kind) -> float:
 
 def untrained(kind: Kind, vocabulary: Vocabulary, seed: int) -> WordModel:
     torch.manual_seed(seed)
-    if kind.tree:
-        return kind.model.with_tree(vocabulary.counts, dimension=DIMENSION, subsample=SUBSAMPLE)
-    return kind.model.with_negatives(
-        vocabulary.counts, dimension=DIMENSION, negatives=NEGATIVES, subsample=SUBSAMPLE
+    return kind.model.create(
+        vocabulary.counts, dimension=DIMENSION, subsample=SUBSAMPLE, **kind.head
     )
 
 

@@ -190,8 +190,8 @@ def compile_kernels() -> None:
     sequences = Sequences.from_lists([[0, 1, 2, 0, 1]])
     counts = torch.tensor([2, 2, 1])
     for kind in KINDS:
-        make = kind.model.with_tree if kind.tree else kind.model.with_negatives
-        train_word2vec(make(counts, dimension=DIMENSION), sequences, threads=1, epochs=1)
+        model = kind.model.create(counts, dimension=DIMENSION, **kind.head)
+        train_word2vec(model, sequences, threads=1, epochs=1)
 
 
 PARTS = {"gensim": beside_gensim, "torch": by_gradients}

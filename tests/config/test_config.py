@@ -40,8 +40,8 @@ def test_choices_are_the_names_that_are_declared():
 @pytest.mark.parametrize("declaration", DECLARATIONS, ids=lambda each: f"{each.kind} {each.name}")
 def test_defaults_are_those_of_the_library(declaration):
     """A name means the same from Python as from the command line."""
-    # A run draws distinct classes, and says none as 0.
-    differing = {"unique": (True, False), "num_ranks": (0, None)}
+    # A run draws distinct classes, says none as 0, and knows whether there are features instead.
+    differing = {"unique": (True, False), "num_ranks": (0, None), "id_dropout": (0.1, 0.0)}
     parameters = inspect.signature(load(declaration)).parameters
     for option in declaration.options:
         own = getattr(parameters.get(option.name), "default", inspect.Parameter.empty)

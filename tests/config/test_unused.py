@@ -2,6 +2,7 @@
 
 import functools
 
+import polars as pl
 import pytest
 import torch
 from torch import nn
@@ -9,7 +10,7 @@ from torch import nn
 from tests.config.configurations import settings_beside
 from widemax.config import Config, read_config, show_config
 from widemax.config.toml import to_toml, toml_value
-from widemax.data import Sequences
+from widemax.data import FeatureTable, Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import declared, names
 from widemax.declarations.table import load
@@ -87,6 +88,9 @@ def test_a_file_that_the_program_wrote_is_read_again(written, model, tmp_path):
 KEYS = [f"word{number:02}" for number in range(30)]
 WORDS = Vocabulary.from_counts(KEYS, [100 - 3 * number for number in range(30)])
 TEXT = Sequences.from_lists([[(start * step) % 30 for step in range(9)] for start in range(30)])
+FEATURES = FeatureTable.fit(
+    pl.DataFrame({"key": KEYS, "group": [f"g{key[-1]}" for key in KEYS]}), KEYS, key_column="key"
+)
 OTHER = {
     "distortion": 0.1, "mixture": "unigram=1, uniform=2", "max_classes": 5, "queue_size": 7,
     "num_ranks": 9, "top_k": 5, "tree": "balanced", "similarity": "cosine",
@@ -112,7 +116,7 @@ def shape_of(thing, depth=16):
 
 def head_of(config):
     torch.manual_seed(0)
-    summary = DataSummary(kind="text", vocabulary=WORDS)
+    summary = DataSummary(kind="text", vocabulary=WORDS, item_features=FEATURES)
     return RunSetup(config, summary, TEXT).head(8)
 
 
@@ -128,7 +132,7 @@ PARTS = [
 @pytest.mark.parametrize(("kind", "method", "name"), PARTS)
 def test_a_setting_that_is_allowed_changes_the_head_that_is_built(kind, method, name):
     settings = {**settings_beside(kind, method), kind: method}
-    # Of a tower without features, hidden units need a hidden layer.
+    # Hidden units need a hidden layer.
     if name == "hidden_size":
         settings["num_layers"] = 1
     small = {"num_samples": 3} if Config(**settings).has("num_samples") else {}

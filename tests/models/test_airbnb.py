@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid, normalize
 
+from tests.models.feature_tables import features_of
 from widemax.data import Sequences, WindowBatch
 from widemax.models.embeddings.airbnb import Airbnb, GoalWindows
 from widemax.models.embeddings.item2vec import Item2Vec
@@ -20,9 +21,14 @@ def train(model, sessions, *, window, steps=80, rate=0.3, seed=0, **options):
     return model
 
 
+def with_markets(counts, markets, **options):
+    """Return the model of items of which nothing is known but their market."""
+    return Airbnb.create(counts, item_features=features_of(markets[:, None]), **options)
+
+
 def without_markets(counts, **options):
     """The same model with negatives from everywhere alone."""
-    plain = Item2Vec.with_negatives(counts, **options)
+    plain = Item2Vec.create(counts, **options)
     return Airbnb(plain.encoder, plain.head)
 
 
@@ -75,7 +81,9 @@ def test_a_model_without_goals_in_its_batch_is_skip_gram():
 def test_losses_equal_brute_force_over_pairs_and_their_negatives():
     counts, markets = torch.arange(12, 0, -1), torch.arange(12) % 3
     torch.manual_seed(0)
-    model = Airbnb.create(counts, markets, dimension=5, negatives=2, market_negatives=3).double()
+    model = with_markets(
+        counts, markets, dimension=5, mixture="unigram=2, market=3", num_samples=5
+    ).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     sessions = Sequences.from_lists([[4, 1, 7, 9], [2, 3]])
@@ -109,7 +117,7 @@ def test_the_same_seed_gives_the_same_bits():
 
     def trained(seed):
         torch.manual_seed(0)
-        model = Airbnb.create(torch.ones(12), torch.arange(12) % 3, dimension=5)
+        model = with_markets(torch.ones(12), torch.arange(12) % 3, dimension=5)
         return train(model, sessions, window=2, steps=20, seed=seed).key_vectors()
 
     assert torch.equal(trained(1), trained(1))
@@ -149,7 +157,7 @@ def test_bookings_come_nearer_to_the_clicks_that_led_to_them():
     log = booking_log()
     counts = torch.bincount(log.values)
     torch.manual_seed(0)
-    plain = train(Item2Vec.with_negatives(counts, dimension=16), log, window=1)
+    plain = train(Item2Vec.create(counts, dimension=16), log, window=1)
     torch.manual_seed(0)
     booked = train(without_markets(counts, dimension=16), log, window=1)
     assert share_of_own_booking(plain) < 0.4, "by chance 0.1"
@@ -188,20 +196,20 @@ def test_market_negatives_tell_the_items_of_a_market_apart():
     counts = torch.bincount(log.values, minlength=NUM_MARKETS * STYLES * ALIKE)
     markets = torch.arange(len(counts)) // (STYLES * ALIKE)
     torch.manual_seed(0)
-    anywhere = train(without_markets(counts, dimension=16, negatives=10), log, window=2)
+    anywhere = train(without_markets(counts, dimension=16, num_samples=10), log, window=2)
     torch.manual_seed(0)
-    nearby = train(Airbnb.create(counts, markets, dimension=16), log, window=2)
+    nearby = train(with_markets(counts, markets, dimension=16), log, window=2)
     assert separation_within_markets(nearby) > 2 * separation_within_markets(anywhere)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Airbnb.create(torch.ones(3), torch.arange(2)), "counts"),
-        (lambda: Airbnb.create(torch.ones(3), torch.arange(3), negatives=0), "negatives"),
+        (lambda: with_markets(torch.ones(3), torch.arange(2)), "item_features"),
+        (lambda: with_markets(torch.ones(3), torch.arange(3), num_samples=0), "num_samples"),
         (
-            lambda: Airbnb.create(torch.ones(3), torch.arange(3), market_negatives=0),
-            "market_negatives",
+            lambda: with_markets(torch.ones(3), torch.arange(3), mixture="unigram=1, market=0"),
+            "mixture: weight",
         ),
         (
             lambda: GoalWindows(

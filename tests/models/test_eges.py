@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
+from tests.models.feature_tables import features_of
 from widemax.data import Sequences, WindowBatch
 from widemax.data.graph import ItemGraph
 from widemax.encoders.side_information import SideInformationEncoder
@@ -16,6 +17,7 @@ from widemax.training.steps import GradientSteps
 
 SIDE = torch.tensor([[1, 2, 0], [2, 0, 1], [0, 0, 0], [1, 1, 1], [2, 3, 0], [0, 0, 0]])
 NUM_VALUES = [3, 4, 2]
+CODES = torch.where(SIDE > 0, SIDE, -1)
 SEEN = torch.tensor([True, True, True, False, True, False])
 
 
@@ -83,7 +85,9 @@ def test_gradients_are_right_and_hold_the_rows_of_the_batch_only():
 def test_losses_equal_brute_force():
     torch.manual_seed(0)
     counts = torch.tensor([4, 3, 2, 0, 1, 0])
-    model = EGES.create(counts, SIDE, NUM_VALUES, dimension=5, negatives=2).double()
+    table = features_of(CODES)
+    model = EGES.create(counts, item_features=table, dimension=5, num_samples=2).double()
+    side = table.codes
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     drawn = []
@@ -101,7 +105,7 @@ def test_losses_equal_brute_force():
     for place, (known, target) in enumerate(pairs):
         encoder, outputs = model.encoder, model.head.scorer.weight
         hidden = by_hand(
-            encoder, SIDE[known].tolist(), encoder.attention[known], encoder.weight[known]
+            encoder, side[known].tolist(), encoder.attention[known], encoder.weight[known]
         )
         loss = -logsigmoid(hidden @ outputs[target])
         for each in drawn[0].ids[place].tolist():
@@ -132,13 +136,14 @@ def trained(steps=120, seed=0):
     walks = graph.walks(5, 10, generator=torch.Generator().manual_seed(seed))
     torch.manual_seed(seed)
     counts = torch.bincount(sessions.values, minlength=V)
-    model = EGES.create(counts, side, [KINDS + 1, BRANDS], dimension=16)
+    table = features_of(side)
+    model = EGES.create(counts, item_features=table, dimension=16, num_samples=5)
     windows = model.windows(walks, max_history=1, window=3)
     optimizer = RowAdagrad(model.parameters(), lr=0.2)
     taken = GradientSteps(model, optimizer, windows, batch_size=256, seed=seed)
     for step in range(steps):
         taken.take(step, 0.2)
-    return model, side
+    return model, table.codes
 
 
 def test_items_that_no_session_has_seen_are_found_by_their_fields():
@@ -194,7 +199,7 @@ ASKED = WindowBatch(context=torch.tensor([[1]]), targets=torch.tensor([-1]))
 
 
 def small():
-    return EGES.create(torch.ones(6), SIDE, NUM_VALUES, dimension=4)
+    return EGES.create(torch.ones(6), item_features=features_of(SIDE), dimension=4)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +214,7 @@ def small():
         (lambda: SideInformationEncoder(SIDE, NUM_VALUES, 5, seen=SEEN[:2]), "seen"),
         (lambda: random_encoder()(torch.tensor([6])), "ids"),
         (lambda: random_encoder().vectors_of(torch.tensor([[1, 4, 0]])), "side"),
-        (lambda: EGES.create(torch.ones(2), SIDE, NUM_VALUES), "side"),
+        (lambda: EGES.create(torch.ones(2), item_features=features_of(SIDE)), "item_features"),
         (lambda: small().topk(ASKED, 7), "k must"),
         (lambda: small().topk(ASKED, 1, exclude=torch.tensor([1])), "exclude"),
         (lambda: small().topk(ASKED, 1, exclude=torch.tensor([[6]])), "exclude"),

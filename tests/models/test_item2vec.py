@@ -5,7 +5,7 @@ import torch
 
 from widemax.data import Sequences, WindowBatch
 from widemax.models import train_word2vec
-from widemax.models.embeddings.item2vec import Item2Vec, distorted, shuffled_baskets
+from widemax.models.embeddings.item2vec import Item2Vec, shuffled_baskets
 from widemax.models.embeddings.kernel_steps import refusal
 from widemax.optim import RowAdagrad
 from widemax.training.steps import GradientSteps
@@ -29,7 +29,7 @@ def baskets(num_baskets=1500, seed=0):
 def untrained(sequences, seed=0, **options):
     torch.manual_seed(seed)
     counts = torch.bincount(sequences.values, minlength=V)
-    return Item2Vec.with_negatives(counts, dimension=16, **options)
+    return Item2Vec.create(counts, dimension=16, **options)
 
 
 def by_kernel(sequences, seed=0):
@@ -109,7 +109,7 @@ def test_negatives_drawn_alike_leave_the_popularity_in_the_scores():
 
 def test_each_pair_has_negatives_of_its_own():
     sequences = baskets(50)
-    model = untrained(sequences, negatives=3)
+    model = untrained(sequences, num_samples=3)
     drawn = model.head.sampler.sample(3, torch.arange(20))
     assert drawn.ids.shape == (20, 3)
 
@@ -117,7 +117,7 @@ def test_each_pair_has_negatives_of_its_own():
 @pytest.mark.parametrize("distortion", [-0.5, 0.0, 0.5])
 def test_negatives_are_drawn_by_a_power_of_the_counts(distortion):
     counts = torch.tensor([100, 25, 4, 1, 0])
-    model = Item2Vec.with_negatives(counts, dimension=4, distortion=distortion)
+    model = Item2Vec.create(counts, dimension=4, distortion=distortion)
     weights = [float(count) ** distortion if count else 0.0 for count in counts]
     found = model.head.sampler.log_prob(torch.arange(5)).exp()
     expected = torch.tensor(weights, dtype=torch.float64) / sum(weights)
@@ -141,14 +141,11 @@ def test_shuffling_keeps_every_basket_and_makes_all_orders_alike():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: distorted(torch.tensor([1, 1]), float("nan")), "distortion"),
-        (lambda: distorted(torch.tensor([1, 1]), 11.0), "distortion"),
-        (lambda: distorted(torch.tensor([0, 0]), 0.5), "counts"),
-        (lambda: distorted(torch.tensor([1, -1]), 0.5), "counts"),
-        (
-            lambda: untrained(baskets(9), negatives=0).head(torch.zeros(1, 16), torch.tensor([1])),
-            "num_samples",
-        ),
+        (lambda: Item2Vec.create([1, 1], distortion=float("nan")), "distortion"),
+        (lambda: Item2Vec.create([1, 1], distortion=11.0), "distortion"),
+        (lambda: Item2Vec.create([0, 0]), "counts"),
+        (lambda: Item2Vec.create([1, -1]), "counts"),
+        (lambda: Item2Vec.create([1, 1], num_samples=0), "num_samples"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

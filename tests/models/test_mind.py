@@ -27,6 +27,7 @@ CONTEXT = torch.tensor(
     ]
 )
 USERS = torch.tensor([1, -1, 0, 2])
+BEST_ALONE = 1000.0
 
 
 class Known(nn.Module):
@@ -140,8 +141,12 @@ def test_padding_anywhere_changes_nothing(rows, more):
 
 
 def test_interests_that_a_user_has_not_never_win():
-    model = MIND.create(torch.ones(NUM_CLASSES), dimension=4, num_interests=5, layers=(6,))
-    alone = MIND.create(torch.ones(NUM_CLASSES), dimension=4, num_interests=1, layers=(6,))
+    model, alone = (
+        MIND.create(
+            torch.ones(NUM_CLASSES), dimension=4, num_interests=count, num_layers=1, hidden_size=6
+        )
+        for count in (5, 1)
+    )
     state = {**model.state_dict(), "encoder.routing": alone.encoder.routing}
     alone.load_state_dict(state)
     few = torch.tensor([[-1, 3, 5, 7], [-1, -1, -1, -1]])
@@ -179,18 +184,26 @@ def test_label_attention_is_its_formula(power):
         torch.testing.assert_close(found[row], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("power", [1.0, math.inf])
+@pytest.mark.parametrize("power", [1.0, BEST_ALONE])
 def test_scores_of_any_size_give_finite_gradients(power):
-    model = MIND.create(torch.ones(NUM_CLASSES), dimension=4, num_interests=3, power=power)
+    model = MIND.create(
+        torch.ones(NUM_CLASSES), dimension=4, num_interests=3, attention_power=power
+    )
     interests = (torch.randn(5, 3, 4) * 1e8).requires_grad_()
     model.attend(interests, torch.arange(5)).sum().backward()
     assert bool(interests.grad.isfinite().all())
 
 
-@pytest.mark.parametrize("power", [1.0, math.inf])
+@pytest.mark.parametrize("power", [1.0, BEST_ALONE])
 def test_gradients_flow_to_items_map_and_tower(power):
     model = MIND.create(
-        torch.ones(NUM_CLASSES), dimension=4, num_interests=2, layers=(6,), power=power, tied=False
+        torch.ones(NUM_CLASSES),
+        dimension=4,
+        num_interests=2,
+        num_layers=1,
+        hidden_size=6,
+        attention_power=power,
+        tied=False,
     )
     batch = WindowBatch(context=CONTEXT, targets=torch.tensor([1, 2, 3, 4]))
     model(batch, generator=torch.Generator().manual_seed(0)).sum().backward()
@@ -226,7 +239,7 @@ def test_squash_is_smooth_at_0():
 
 
 def test_states_go_round_with_the_routing():
-    make = {"dimension": 4, "num_interests": 3, "layers": (6,)}
+    make = {"dimension": 4, "num_interests": 3, "num_layers": 1, "hidden_size": 6}
     model = MIND.create(torch.ones(NUM_CLASSES), **make)
     other = MIND.create(torch.ones(NUM_CLASSES), **make)
     assert not torch.equal(model.encode(CONTEXT), other.encode(CONTEXT))
@@ -240,9 +253,11 @@ def test_states_go_round_with_the_routing():
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
 @pytest.mark.parametrize("places", [0, 1, 5])
-@pytest.mark.parametrize("power", [2.0, math.inf])
+@pytest.mark.parametrize("power", [2.0, BEST_ALONE])
 def test_empty_batches_and_empty_histories_are_defined(rows, places, power):
-    model = MIND.create(torch.ones(3), dimension=4, num_samples=1, power=power, dropout=0.5)
+    model = MIND.create(
+        torch.ones(3), dimension=4, num_samples=1, attention_power=power, dropout=0.5
+    )
     batch = WindowBatch(
         context=torch.full((rows, places), -1), targets=torch.zeros(rows, dtype=torch.int64)
     )
@@ -278,7 +293,17 @@ def test_wrong_sizes_are_refused(options, message):
 @pytest.mark.parametrize("power", [-1.0, math.nan])
 def test_wrong_powers_are_refused(power):
     with pytest.raises(ValueError, match="power must be a finite number of at least 0"):
-        MIND.create(torch.ones(10), power=power)
+        MIND(MINDEncoder(10, 4), FullHead(TableScorer(10, 4)), power=power)
+    with pytest.raises(ValueError, match="attention_power must be a number between 0 and 1000"):
+        MIND.create(torch.ones(10), attention_power=power)
+
+
+def test_settings_reach_the_routing_and_the_attention():
+    usual = MIND.create(torch.ones(10))
+    assert (usual.encoder.iterations, usual.power) == (3, math.inf)
+    for power in (0.0, 2.5, 999.0):
+        model = MIND.create(torch.ones(10), attention_power=power, routing_iterations=7)
+        assert (model.encoder.iterations, model.power) == (7, power)
 
 
 # Users with two interests
@@ -304,7 +329,6 @@ def both_found(num_interests):
         dimension=4,
         num_interests=num_interests,
         num_samples=num_classes // 2,
-        generator=torch.Generator().manual_seed(0),
     )
     examples = model.windows(train, max_history=20, window=1)
     steps = GradientSteps(model, RowAdam(model.parameters()), examples, batch_size=256)

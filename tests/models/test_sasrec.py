@@ -157,17 +157,17 @@ def heads(encoder):
     scorer = TableScorer.tied(encoder.items, sparse=True)
     one = UniformSampler(encoder.num_classes, per_example=True)
     return {
-        "default": None,
         "full": FullHead(scorer),
         "one negative": SampledHead(scorer, one, objective=negative_sampling, num_samples=1),
     }
 
 
-@pytest.mark.parametrize("name", ["default", "full", "one negative"])
+@pytest.mark.parametrize("name", ["usual", "full", "one negative"])
 def test_learns_what_follows_which_pair(name):
     """After 0 1 comes 2, after 3 1 comes 4: the last item alone does not say which."""
-    encoder = SASRecEncoder(30, 16, 5, dropout=0.1, sparse=True)
-    model = SASRec(encoder, heads(encoder)[name])
+    model = SASRec.create(torch.ones(30), dimension=16, max_history=5, dropout=0.1)
+    if name != "usual":
+        model = SASRec(model.encoder, heads(model.encoder)[name])
     sequences = Sequences.from_lists([[0, 1, 2], [3, 1, 4], [5, 6, 7, 8, 9]] * 40)
     steps = GradientSteps(
         model, RowAdam(model.parameters()), model.segments(sequences, length=5), batch_size=30
@@ -189,8 +189,7 @@ def test_same_seed_same_bits():
     states = []
     for _ in range(2):
         torch.manual_seed(3)
-        encoder = SASRecEncoder(40, 8, 5, dropout=0.5, sparse=True)
-        model = SASRec(encoder)
+        model = SASRec.create(torch.ones(40), dimension=8, max_history=5, dropout=0.5)
         segments = model.segments(Sequences.from_lists(LISTS), length=5)
         steps = GradientSteps(model, RowAdam(model.parameters()), segments, batch_size=2, seed=1)
         for step in range(4):
@@ -200,10 +199,11 @@ def test_same_seed_same_bits():
 
 
 def test_the_table_is_one_parameter():
-    model = SASRec(SASRecEncoder(V, D))
-    assert model.head.scorer.weight is model.encoder.items.weight
-    tables = [each for each in model.parameters() if each.shape == (V, D)]
-    assert len(tables) == 1
+    for tied in (True, False):
+        model = SASRec.create(torch.ones(V), dimension=D, tied=tied)
+        assert (model.head.scorer.weight is model.encoder.items.weight) == tied
+        tables = [each for each in model.parameters() if each.shape == (V, D)]
+        assert len(tables) == (1 if tied else 2)
 
 
 @pytest.mark.parametrize(

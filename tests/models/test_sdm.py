@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.models.feature_tables import features_of
 from widemax.data import Sequences, WindowBatch
 from widemax.encoders.attention import SelfAttention, attention_pool, masked_softmax
 from widemax.encoders.contexts import packed
@@ -227,8 +228,8 @@ def test_gradients_flow_everywhere_and_name_the_rows_read_only():
         torch.ones(NUM_CLASSES),
         dimension=4,
         short=2,
-        item_codes=CODES,
-        user_features=Known(),
+        item_features=features_of(CODES),
+        user_features=features_of(torch.arange(3)[:, None]),
         tied=False,
     )
     batch = WindowBatch(context=CONTEXT, targets=torch.tensor([1, 2, 3, 4]), users=USERS)
@@ -242,10 +243,13 @@ def test_gradients_flow_everywhere_and_name_the_rows_read_only():
 
 def test_states_go_round():
     models = [
-        SDM.create(torch.ones(NUM_CLASSES), dimension=4, item_codes=CODES, num_layers=2)
+        SDM.create(
+            torch.ones(NUM_CLASSES), dimension=4, item_features=features_of(CODES), lstm_layers=2
+        )
         for _ in range(2)
     ]
     one, other = models
+    assert one.encoder.lstm.num_layers == 2
     assert not torch.equal(one.encode(CONTEXT), other.encode(CONTEXT))
     other.load_state_dict(one.state_dict())
     assert torch.equal(one.encode(CONTEXT), other.encode(CONTEXT))
@@ -255,8 +259,8 @@ def test_states_go_round():
 @pytest.mark.parametrize("rows", [0, 1, 2])
 @pytest.mark.parametrize("places", [0, 1, 5])
 def test_empty_batches_and_empty_histories_are_defined(rows, places):
-    codes = torch.tensor([[0], [1], [-1]])
-    model = SDM.create(torch.ones(3), dimension=4, num_samples=1, dropout=0.5, item_codes=codes)
+    table = features_of(torch.tensor([[0], [1], [-1]]))
+    model = SDM.create(torch.ones(3), dimension=4, num_samples=1, dropout=0.5, item_features=table)
     batch = WindowBatch(
         context=torch.full((rows, places), -1), targets=torch.zeros(rows, dtype=torch.int64)
     )
@@ -342,7 +346,7 @@ def found_next(kind, **options):
 
 def test_where_the_last_item_tells_the_next_order_is_worth_much():
     in_order = found_next(SDM, short=4)
-    without = found_next(YouTubeDNN, layers=(32,), tied=False)
+    without = found_next(YouTubeDNN, num_layers=1, hidden_size=32, tied=False)
     # Two of thirty can follow: nobody can do better than 1.
     assert in_order > 0.8
     assert in_order > without + 0.3

@@ -9,13 +9,9 @@ from widemax.data.features.table import FeatureTable
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads import FullHead, SampledHead
 from widemax.models.retrieval.two_tower import TwoTower
-from widemax.objectives import info_nce
 from widemax.optim import RowAdam
 from widemax.sampling import (
     InBatchSampler,
-    MixtureSampler,
-    StreamingFrequency,
-    UniformSampler,
     UnigramSampler,
 )
 from widemax.scoring import TableScorer
@@ -75,15 +71,16 @@ def test_hidden_states_equal_a_plain_loop():
 
 @pytest.mark.parametrize("which", ["in-batch", "mixed", "full", "no features"])
 def test_every_part_learns(which):
-    mixture = MixtureSampler(
-        [InBatchSampler(V, StreamingFrequency(V)), UniformSampler(V)], [0.5, 0.5]
-    )
     if which == "mixed":
-        model = make(sampler=mixture, num_samples=12, id_dropout=0.3)
+        mixture = {"sampler": "mixture", "mixture": "in-batch=1, uniform=1", "num_samples": 12}
+        model = make(**mixture, id_dropout=0.3)
     elif which == "no features":
-        model = make(item_features=None, user_features=None, id_dropout=0.3)
+        model = make(item_features=None, user_features=None)
+        assert model.items.id_dropout == 0, "an id that nothing stands in for is never left out"
+        model.items.id_dropout = 0.3
     else:
         model = make(id_dropout=0.3)
+    assert model.items.id_dropout == 0.3
     if which == "full":
         model = TwoTower(model.encoder, FullHead(model.items))
     sequences = Sequences.from_lists([[0, 1, 2, 5], [3, 4, 5], [6, 7, 11, 10], [8, 9, 0], [1, 0]])
@@ -200,9 +197,10 @@ def test_with_log_q_scores_learn_popularity_and_without_it_they_do_not(corrected
     windows = TwoTower.windows(sequences, max_history=1, window=1)
     torch.manual_seed(0)
     counts = torch.bincount(drawn, minlength=size)
-    options = {} if corrected else {"objective": info_nce}
+    options = {} if corrected else {"objective": "info-nce"}
     exact = InBatchSampler(size, UnigramSampler(size, counts, distortion=1.0))
-    model = TwoTower.create(counts, dimension=8, sampler=exact, id_dropout=0.0, **options)
+    model = TwoTower.create(counts, dimension=8, **options)
+    model.head.sampler = exact
     train(model, windows, steps=200, batch_size=64, rate=0.01)
     with torch.no_grad():
         scores = model.scores(windows.batch(torch.arange(1000))).mean(0)
@@ -229,6 +227,8 @@ def test_wrong_parts_are_refused():
             TwoTower.create(counts)
     with pytest.raises(ValueError, match="row for each"):
         TwoTower.create(torch.ones(V + 1).long(), item_features=features(V))
+    assert make(feature_dimension=3).items.features.output_dimension == 3
+    assert make().items.features.output_dimension == 16
     with pytest.raises(ValueError, match="context"):
         mean_inputs(items, torch.tensor([1, 2]))
     with pytest.raises(ValueError, match="context"):

@@ -40,11 +40,8 @@ def parts_of(model, sequences):
 
 def build(model_class, tree, sequences, *, dimension, negatives=5, subsample=0.02, num_classes=V):
     counts = torch.bincount(sequences.values, minlength=num_classes).clamp(min=1)
-    if tree:
-        return model_class.with_tree(counts, dimension=dimension, subsample=subsample)
-    return model_class.with_negatives(
-        counts, dimension=dimension, negatives=negatives, subsample=subsample
-    )
+    head = {"head": "hierarchical"} if tree else {"num_samples": negatives}
+    return model_class.create(counts, dimension=dimension, subsample=subsample, **head)
 
 
 def random_tables(num_inputs, num_outputs, dimension, *, scale=0.5):
@@ -199,7 +196,7 @@ def test_a_word_is_kept_with_its_probability(keep):
 def meetings_of(counts, window, num_words):
     """Return how often class 0, the only one of a text, met each class as a negative."""
     num_classes = len(counts)
-    model = SkipGram.with_negatives(counts, dimension=1, negatives=5, subsample=0)
+    model = SkipGram.create(counts, dimension=1, num_samples=5, subsample=0)
     values = torch.zeros(num_words, dtype=torch.int64)
     sequences = Sequences(values, torch.tensor([0, num_words]))
     corpus, opponents, negatives = parts_of(model, sequences)

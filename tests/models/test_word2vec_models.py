@@ -107,7 +107,7 @@ def test_an_epoch_visits_every_word_once(num_words, monkeypatch):
 def test_a_step_has_work_for_several_threads(num_words):
     """Whatever the number of threads, or a run could not be resumed with another."""
     sequences = Sequences(torch.zeros(num_words, dtype=torch.int64), torch.tensor([0, num_words]))
-    model = SkipGram.with_negatives(torch.tensor([1, 1]), dimension=1)
+    model = SkipGram.create(torch.tensor([1, 1]), dimension=1)
     steps = [Word2VecSteps(model, sequences, threads=threads) for threads in (1, 2)]
     assert steps[0].per_epoch == steps[1].per_epoch <= 110
     jobs = num_words / steps[0]._job_words / steps[0].per_epoch

@@ -9,14 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.models.feature_tables import features_of
 from widemax.data import Sequences, WindowBatch
 from widemax.data.splitting.holdout import Holdout
 from widemax.encoders.contexts import mean_rows
 from widemax.encoders.users import Tower
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
-from widemax.models.retrieval.history import softmax_head
+from widemax.heads import SampledHead
 from widemax.models.retrieval.youtube_dnn import YouTubeDNN
 from widemax.optim import RowAdam
+from widemax.sampling import UniformSampler
+from widemax.scoring import TableScorer
 from widemax.training.steps import GradientSteps
 
 NUM_CLASSES = 12
@@ -115,7 +118,13 @@ def test_padding_anywhere_changes_nothing(rows, more):
 
 def test_serving_asks_for_an_unknown_user_at_age_0():
     model = YouTubeDNN.create(
-        torch.ones(NUM_CLASSES), dimension=4, layers=(6,), user_features=Known(), oldest_age=40.0
+        torch.ones(NUM_CLASSES),
+        dimension=4,
+        num_layers=1,
+        hidden_size=6,
+        user_features=features_of(torch.arange(3)[:, None]),
+        example_age=True,
+        days=40.0,
     )
     now = WindowBatch(
         context=CONTEXT,
@@ -164,13 +173,16 @@ def test_a_tied_table_is_learned_from_both_sides(tied):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_sparse_and_dense_gradients_are_the_same(tied):
-    head = {"tied": tied, "num_samples": 4}
     generator = torch.Generator()
     gradients = []
     for sparse in (True, False):
         torch.manual_seed(1)
         encoder = YouTubeDNNEncoder(NUM_CLASSES, 4, (6,), sparse=sparse).double()
-        model = YouTubeDNN(encoder, softmax_head(torch.ones(NUM_CLASSES), encoder.items, **head))
+        scorer = TableScorer(NUM_CLASSES, 4, sparse=sparse)
+        if tied:
+            scorer = TableScorer.tied(encoder.items, sparse=sparse)
+        head = SampledHead(scorer, UniformSampler(NUM_CLASSES, unique=True), num_samples=4)
+        model = YouTubeDNN(encoder, head)
         batch = WindowBatch(context=CONTEXT, targets=torch.tensor([1, 2, 3, 4]))
         model.double()(batch, generator=generator.manual_seed(0)).sum().backward()
         assert encoder.items.weight.grad.is_sparse == sparse
@@ -180,9 +192,10 @@ def test_sparse_and_dense_gradients_are_the_same(tied):
 
 
 def test_states_go_round():
-    model = YouTubeDNN.create(torch.ones(NUM_CLASSES), dimension=4, layers=(6,), oldest_age=9.0)
+    make = {"dimension": 4, "num_layers": 1, "hidden_size": 6, "example_age": True, "days": 9.0}
+    model = YouTubeDNN.create(torch.ones(NUM_CLASSES), **make)
     torch.manual_seed(5)
-    other = YouTubeDNN.create(torch.ones(NUM_CLASSES), dimension=4, layers=(6,), oldest_age=9.0)
+    other = YouTubeDNN.create(torch.ones(NUM_CLASSES), **make)
     assert not torch.equal(model.encode(CONTEXT), other.encode(CONTEXT))
     other.load_state_dict(model.state_dict())
     assert torch.equal(model.encode(CONTEXT), other.encode(CONTEXT))
@@ -193,10 +206,17 @@ def test_states_go_round():
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
 @pytest.mark.parametrize("places", [0, 1, 5])
-@pytest.mark.parametrize("layers", [(), (6,)])
+@pytest.mark.parametrize("layers", [0, 1])
 def test_empty_batches_and_empty_histories_are_defined(rows, places, layers):
     model = YouTubeDNN.create(
-        torch.ones(3), dimension=4, layers=layers, oldest_age=9.0, num_samples=1, dropout=0.5
+        torch.ones(3),
+        dimension=4,
+        num_layers=layers,
+        hidden_size=6,
+        example_age=True,
+        days=9.0,
+        num_samples=1,
+        dropout=0.5,
     )
     batch = WindowBatch(
         context=torch.full((rows, places), -1),
@@ -220,7 +240,9 @@ def test_one_class_is_certain():
 
 
 def test_dropout_falls_while_training_only():
-    model = YouTubeDNN.create(torch.ones(NUM_CLASSES), dimension=4, layers=(6,), dropout=0.5)
+    model = YouTubeDNN.create(
+        torch.ones(NUM_CLASSES), dimension=4, num_layers=1, hidden_size=6, dropout=0.5
+    )
     assert not torch.equal(model.encode(CONTEXT), model.encode(CONTEXT))
     model.eval()
     assert torch.equal(model.encode(CONTEXT), model.encode(CONTEXT))
@@ -272,14 +294,16 @@ def test_negatives_are_800_or_half_of_the_classes_unless_given(num_classes, draw
 
 
 def test_wrong_heads_are_refused():
-    with pytest.raises(ValueError, match="negatives must be 'log-uniform' or 'uniform'"):
-        YouTubeDNN.create(torch.ones(9), negatives="popular")
-    with pytest.raises(ValueError, match="num_samples must be between 1"):
+    with pytest.raises(ValueError, match=r"sampler must be one of .* log-uniform, .* got"):
+        YouTubeDNN.create(torch.ones(9), sampler="popular")
+    with pytest.raises(ValueError, match="num_samples must be a whole number between 1"):
         YouTubeDNN.create(torch.ones(9), num_samples=0)
-    with pytest.raises(ValueError, match=r"at most 4, half of the 9 classes, .* got 5"):
+    with pytest.raises(ValueError, match=r"at most 4, half of the classes .* got 5"):
         YouTubeDNN.create(torch.ones(9), num_samples=5)
     with pytest.raises(ValueError, match="falling count"):
-        YouTubeDNN.create(torch.tensor([1, 2, 3]), negatives="log-uniform")
+        YouTubeDNN.create(torch.tensor([1, 2, 3]), sampler="log-uniform")
+    with pytest.raises(ValueError, match="example_age needs times"):
+        YouTubeDNN.create(torch.ones(9), example_age=True)
 
 
 # Logs whose structure is known
@@ -300,16 +324,21 @@ def recall(model, held, k, *, max_history=50):
     return float((found == held.targets.values[:, None]).any(1).float().mean())
 
 
-@pytest.mark.parametrize("layers", [(), (32,)])
-@pytest.mark.parametrize("negatives", ["uniform", "log-uniform"])
-def test_groups_of_items_are_found_from_a_log_without_order(layers, negatives):
+@pytest.mark.parametrize("layers", [0, 1])
+@pytest.mark.parametrize("sampler", ["uniform", "log-uniform"])
+def test_groups_of_items_are_found_from_a_log_without_order(layers, sampler):
     generator = torch.Generator().manual_seed(0)
     groups = torch.randint(20, (600,), generator=generator)
     items = groups[:, None] + 20 * torch.randint(10, (600, 9), generator=generator)
     log = Sequences(items.flatten(), torch.arange(601) * 9)
     train, held = Holdout.of_last(log)
     model = YouTubeDNN.create(
-        torch.ones(200), dimension=16, layers=layers, num_samples=50, negatives=negatives
+        torch.ones(200),
+        dimension=16,
+        num_layers=layers,
+        hidden_size=32,
+        num_samples=50,
+        sampler=sampler,
     )
     fit(model, model.windows_without_order(train, max_history=10), epochs=6)
     # Ten items are in a group: nobody can find more than all of them, chance finds 5 in 100.
@@ -318,17 +347,11 @@ def test_groups_of_items_are_found_from_a_log_without_order(layers, negatives):
 
 def test_a_user_without_history_is_told_by_his_features():
     groups = torch.randint(3, (300,), generator=torch.Generator().manual_seed(0))
-
-    class Group(nn.Module):
-        output_dimension = 4
-
-        def forward(self, users):
-            return nn.functional.one_hot(torch.where(users < 0, 3, groups[users]), 4).float()
-
     chosen = torch.randint(4, (300, 5), generator=torch.Generator().manual_seed(1))
     items = groups[:, None] + 3 * chosen
     log = Sequences(items.flatten(), torch.arange(301) * 5)
-    model = YouTubeDNN.create(torch.ones(12), dimension=8, user_features=Group(), num_samples=6)
+    users = features_of(groups[:, None])
+    model = YouTubeDNN.create(torch.ones(12), dimension=8, user_features=users, num_samples=6)
     fit(model, model.windows(log, max_history=5, window=1), epochs=10)
     nothing = torch.full((300, 1), -1)
     batch = WindowBatch(context=nothing, targets=nothing[:, 0], users=torch.arange(300))
@@ -346,7 +369,14 @@ def test_example_age_learns_what_is_new():
     for oldest in (None, 30.0):
         torch.manual_seed(0)
         model = YouTubeDNN.create(
-            torch.ones(4), dimension=8, layers=(16,), tied=False, oldest_age=oldest, num_samples=2
+            torch.ones(4),
+            dimension=8,
+            num_layers=1,
+            hidden_size=16,
+            tied=False,
+            example_age=oldest is not None,
+            days=oldest or 0.0,
+            num_samples=2,
         )
         fit(model, model.windows(log, max_history=3, window=1), epochs=4, batch_size=64)
         scores = model.head.scores(model.encode(torch.tensor([[2]])))[0].detach()

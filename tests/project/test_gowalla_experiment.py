@@ -82,7 +82,7 @@ def test_rows_of_bags_hold_each_target_once_with_its_owner() -> None:
 
 def test_a_model_with_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="layers"):
-        LeaveOneOut(YouTubeDNN.create(torch.ones(4), dimension=2, layers=[3]))
+        LeaveOneOut(YouTubeDNN.create(torch.ones(4), dimension=2, num_layers=1, hidden_size=3))
 
 
 def test_stages_train_on_no_target_and_know_every_place() -> None:

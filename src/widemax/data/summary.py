@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import polars as pl
+
 from widemax.data.features.table import FeatureTable
 from widemax.data.reading.source import Source
+from widemax.validation import Counts, check_counts
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.keys import Keys, as_keys
 
 _SECONDS_A_DAY = 86_400
 
@@ -33,6 +38,44 @@ class DataSummary:
     def source(self) -> str:
         """Which settings the data have: those of a "text" or of a "log"."""
         return "text" if self.kind == "text" else "log"
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Counts,
+        *,
+        keys: Keys | None = None,
+        days: float = 0.0,
+        item_features: FeatureTable | None = None,
+        user_features: FeatureTable | None = None,
+    ) -> DataSummary:
+        """Return the summary of an ordered log of classes of these counts [V].
+
+        The keys are 0, 1, … unless they are given.
+
+        >>> DataSummary.from_counts([3, 0, 1], keys=["tea", "rum", "gin"]).vocabulary
+        Vocabulary(3 keys, total 4: 'tea' 3, 'rum' 0, 'gin' 1)
+        """
+        array = check_counts(counts, all_zero=True)
+        whole = array.astype(np.int64)
+        if (whole != array).any():
+            raise ValueError(
+                f"counts must be whole numbers, got {array[whole != array][0]} for class "
+                f"{int(np.flatnonzero(whole != array)[0]):,}"
+            )
+        key = as_keys(np.arange(len(array)) if keys is None else keys)
+        for name, rows in (("keys", key), ("item_features", item_features)):
+            if rows is not None and len(rows) != len(array):
+                raise ValueError(
+                    f"{name} must have a row for each of {len(array):,} classes, got {len(rows):,}"
+                )
+        return cls(
+            kind="pairs",
+            vocabulary=Vocabulary(pl.DataFrame({"key": key, "count": whole})),
+            days=days,
+            item_features=item_features,
+            user_features=user_features,
+        )
 
     @classmethod
     def of(cls, source: Source) -> DataSummary:

@@ -7,6 +7,13 @@ from widemax.declarations.options import Option
 ITEM_FEATURES = Option(
     "item_features",
     "",
-    "File with features of items; empty takes the .item beside an .inter.",
+    "File with features of items; empty takes the .item file beside an .inter file.",
     group="Data",
+)
+FEATURE_DIMENSION = Option(
+    "feature_dimension",
+    16,
+    "Length of the vector of each feature of users or items.",
+    least=1,
+    most=65_536,
 )

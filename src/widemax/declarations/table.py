@@ -90,6 +90,14 @@ def load(declaration: Declaration) -> Any:
     return thing
 
 
+def declaration_of(thing: Any) -> Declaration:
+    """Return what a class or a function has declared of itself."""
+    for declaration, its in _live.values():
+        if its is thing:
+            return declaration
+    raise ValueError(f"{thing.__name__} has no declaration: see widemax.declarations.declare")
+
+
 def load_plugin(name: str) -> None:
     """Import a module, or a file of Python, whose methods are then known by name.
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from widemax.candidates import TopK, merge_topk
-from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Setup
+from widemax.config import Config
+from widemax.data import FeatureTable, Sequences, WindowBatch, Windows
+from widemax.data.summary import DataSummary
+from widemax.declarations import Setup, Value
+from widemax.declarations.table import declaration_of
 from widemax.heads import Head
-from widemax.validation import ABSENT
+from widemax.validation import ABSENT, Counts
+from widemax.vocabulary.keys import Keys
 
 _MAX_HISTORY = 50
 
@@ -51,6 +55,43 @@ class Model(nn.Module, ABC):
         super().__init__()
         self.encoder = encoder
         self.head = head
+
+    @classmethod
+    def create(
+        cls,
+        counts: Counts,
+        *,
+        keys: Keys | None = None,
+        item_features: FeatureTable | None = None,
+        user_features: FeatureTable | None = None,
+        days: float = 0.0,
+        corpus: Sequences | None = None,
+        **settings: Value,
+    ) -> Self:
+        """Return an untrained model for classes of these ``counts`` [V], as ``Config`` says.
+
+        ``settings`` are those of ``Config``; what is not given is as usual for the model. ``days``
+        is how long the log was, for models that read ages; ``keys`` [V] and ``corpus`` are for
+        scorers that read names and samplers that count. Parameters are drawn from torch's own
+        generator.
+
+        >>> from widemax.models import SkipGram
+        >>> model = SkipGram.create([9, 5, 1], dimension=8)
+        >>> model.head.num_samples, model.head.scorer.weight.shape
+        (5, torch.Size([3, 8]))
+        >>> type(SkipGram.create([9, 5, 1], head="hierarchical").head).__name__
+        'HierarchicalHead'
+        """
+        # Here, because it builds every model, and every model is one of these.
+        from widemax.models.building import build_model
+
+        config = Config(source=None, model=declaration_of(cls).name, **settings)
+        data = DataSummary.from_counts(
+            counts, keys=keys, days=days, item_features=item_features, user_features=user_features
+        )
+        model = build_model(config, data, corpus, strict=True)
+        assert isinstance(model, cls)
+        return model
 
     @staticmethod
     def min_parameter_count(setup: Setup) -> int:

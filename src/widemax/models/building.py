@@ -16,6 +16,7 @@ from widemax.config import Config
 from widemax.data import FeatureTable, Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import Declaration, find
+from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.declarations.table import load
 from widemax.encoders import FeatureEncoder
 from widemax.heads import FullHead
@@ -24,15 +25,18 @@ from widemax.sampling import Sampler
 from widemax.training.steps import Steps
 from widemax.vocabulary import Vocabulary
 
-_FEATURE_DIMENSION = 16
 _FACTS = ("num_classes", "counts", "dimension", "scorer", "sampler", "objective", "seed")
 """What a constructor gets if it has a parameter of that name."""
 
 
-def build_model(config: Config, data: DataSummary, corpus: Sequences | None = None) -> Model:
-    """Return the untrained model of a configuration, seeded by it."""
-    torch.manual_seed(config.seed)
-    setup = RunSetup(config, data, corpus)
+def build_model(
+    config: Config, data: DataSummary, corpus: Sequences | None = None, *, strict: bool = False
+) -> Model:
+    """Return the untrained model of a configuration, from the state of torch's generator.
+
+    Of distinct draws at most half of the classes are taken, and ``strict`` refuses more.
+    """
+    setup = RunSetup(config, data, corpus, strict=strict)
     model: Model = built(config.parts["model"], setup)
     return model
 
@@ -90,8 +94,10 @@ class RunSetup:
         data: DataSummary,
         corpus: Sequences | None = None,
         goals: Tensor | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
-        self.config, self.data = config, data
+        self.config, self.data, self.strict = config, data, strict
         self.options: Any = config
         self.kind, self.days = data.kind, data.days
         self.vocabulary: Vocabulary = data.vocabulary
@@ -140,10 +146,15 @@ class RunSetup:
         """How many classes are drawn; None takes what the sampler has."""
         if not self.config.has("num_samples"):
             return None
-        most = self.sampler.max_samples
-        return int(
-            self.options.num_samples if most is None else min(self.options.num_samples, most)
-        )
+        asked, most = int(self.options.num_samples), self.sampler.max_samples
+        if most is None or asked <= most:
+            return asked
+        if self.strict and self.config.origins["num_samples"] == "given":
+            raise ValueError(
+                f"num_samples must be at most {most:,}, half of the classes that can be drawn, as "
+                f"draws are distinct (unique), got {asked:,}"
+            )
+        return int(most)
 
     def mixed_samplers(self) -> tuple[list[Any], list[float]]:
         """Return the samplers of a mixture, and their weights."""
@@ -170,11 +181,18 @@ class RunSetup:
 
     def item_encoder(self) -> FeatureEncoder | None:
         """Return the encoder of the items' features; None if there are none."""
-        return _encoder(self.item_features)
+        return self._encoder(self.item_features)
 
     def user_encoder(self) -> FeatureEncoder | None:
         """Return the encoder of the users' features; None if there are none."""
-        return _encoder(self.user_features)
+        return self._encoder(self.user_features)
+
+    def _encoder(self, table: FeatureTable | None) -> FeatureEncoder | None:
+        if table is None:
+            return None
+        # A model or scorer that does not declare the option has features of the usual length.
+        length = self.options.get(FEATURE_DIMENSION.name, FEATURE_DIMENSION.default)
+        return FeatureEncoder(table, length, sparse=True)
 
     def item_codes(self) -> Tensor:
         """Return the first categorical feature of each item; without features all are alike."""
@@ -234,7 +252,3 @@ class _Overlay:
 
     def get(self, name: str, default: Any) -> Any:
         return self._options.get(name, self._config.get(name, default))
-
-
-def _encoder(table: FeatureTable | None) -> FeatureEncoder | None:
-    return None if table is None else FeatureEncoder(table, _FEATURE_DIMENSION, sparse=True)

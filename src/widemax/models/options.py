@@ -5,11 +5,11 @@ from __future__ import annotations
 from widemax.declarations import Option, Value
 
 DIMENSION = Option("dimension", 64, "Length of every class vector.", least=1, most=65_536)
-DROPOUT = Option("dropout", 0.2, "Part of the units left out in a step.", most=0.99)
+DROPOUT = Option("dropout", 0.2, "Fraction of the units dropped in a training step.", most=0.99)
 MAX_HISTORY = Option(
     "max_history",
     50,
-    "Most earlier items of a user, or words of a text, that the model reads.",
+    "How many of a user's last items, or of the words before, the model reads.",
     least=1,
     most=10_000,
     group="Data",
@@ -17,7 +17,7 @@ MAX_HISTORY = Option(
 WINDOW = Option(
     "window",
     5,
-    "Neighbours on each side that a word or item predicts.",
+    "Neighbours on each side that a word or item is trained with.",
     least=1,
     most=1000,
     group="Data",
@@ -32,17 +32,22 @@ SUBSAMPLE = Option(
 SESSION_GAP = Option(
     "session_gap",
     0.0,
-    "Seconds without a choice after which another session begins; 0 has one a user.",
+    "Seconds without activity after which a new session begins; 0 makes one per user.",
     most=1e12,
     group="Data",
 )
 USER_FEATURES = Option(
     "user_features",
     "",
-    "File with features of users; empty takes the .user beside an .inter.",
+    "File with features of users; empty takes the .user file beside an .inter file.",
     group="Data",
 )
-NUM_ATTENTION_HEADS = Option("num_attention_heads", 1, "Heads of each attention.", least=1, most=64)
+TIED = Option(
+    "tied", True, "Whether the table of the output layer is that of the items in histories."
+)
+NUM_ATTENTION_HEADS = Option(
+    "num_attention_heads", 1, "Heads of each attention layer.", least=1, most=64
+)
 
 RETRIEVAL: dict[str, Value] = {
     "dimension": 64,

@@ -123,6 +123,7 @@ def prepare(
     learned = None if vectors is None else as_learned(vectors)
     source = _read(source_path, config, folder if resume else None, learned)
     data, split = DataSummary.of(source), split_source(config, source)
+    torch.manual_seed(config.seed)
     model = build_model(config, data, split.sequences)
     description = describe_source(source_path, source, grown=isinstance(learned, Run))
     warm = None

@@ -57,6 +57,7 @@ def _not_fitting(checkpoint: Checkpoint, reason: str) -> ValueError:
 
 def _untrained(folder: Path, config: Config, data: DataSummary) -> Model:
     before = torch.get_rng_state()
+    torch.manual_seed(config.seed)
     try:
         return build_model(config, data)
     except ValueError as error:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from widemax.data.features.table import FeatureTable
-from widemax.declarations import Setup, declare
-from widemax.declarations.shared import ITEM_FEATURES
+from widemax.declarations import Option, Setup, declare
+from widemax.declarations.shared import FEATURE_DIMENSION, ITEM_FEATURES
 from widemax.scoring.base import (
     HIDDEN_SIZE,
     NUM_LAYERS,
@@ -54,13 +54,23 @@ class RowFeatures(nn.Module, ABC):
         """Return the vectors of all rows of another table, [N, F]."""
 
 
-ID_DROPOUT = 0.1
-"""How often an item's own vector is left out, so that its features learn to stand alone."""
-
-
 @declare.scorer(
     "tower",
-    options=[SIMILARITY, TEMPERATURE, NUM_LAYERS, HIDDEN_SIZE, ITEM_FEATURES],
+    options=[
+        SIMILARITY,
+        TEMPERATURE,
+        NUM_LAYERS,
+        HIDDEN_SIZE,
+        ITEM_FEATURES,
+        FEATURE_DIMENSION,
+        Option(
+            "id_dropout",
+            0.1,
+            "How often the own vector of an item with features is left out, so that they learn to "
+            "stand alone.",
+            most=0.99,
+        ),
+    ],
     traits=["new-items"],
 )
 class TowerScorer(ComputedScorer):
@@ -147,7 +157,7 @@ class TowerScorer(ComputedScorer):
             hidden_sizes=(options.hidden_size,) * options.num_layers,
             similarity=options.similarity,
             temperature=options.temperature,
-            id_dropout=0.0 if features is None else ID_DROPOUT,
+            id_dropout=0.0 if features is None else options.id_dropout,
             cold=setup.counts == 0,
             sparse=True,
         )

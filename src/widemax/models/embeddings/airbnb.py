@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.declarations import Option, Setup, declare
-from widemax.models.embeddings.item2vec import Item2Vec, distorted
-from widemax.models.embeddings.word2vec import negative_sampling_head
+from widemax.models.embeddings.item2vec import Item2Vec
 from widemax.models.options import (
     DIMENSION,
     MAX_HISTORY,
@@ -20,10 +18,8 @@ from widemax.models.options import (
     SUBSAMPLE,
     WINDOW,
 )
-from widemax.sampling import MixtureSampler, UnigramSampler
-from widemax.sampling.conditional.market import MarketSampler
 from widemax.scoring.rows import gather_rows
-from widemax.validation import ABSENT, check_tensor, check_whole
+from widemax.validation import ABSENT, check_tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +75,7 @@ class GoalWindows(Windows):
         Option(
             "goal_column",
             "",
-            "Column that is true where an item was booked or bought; empty takes the last item.",
+            "Column that is true for an item booked or bought; empty takes each session's last.",
             group="Data",
         ),
     ],
@@ -100,7 +96,8 @@ class Airbnb(Item2Vec):
 
     Formula: the pairs of ``SkipGram``, and for every click l whose session led to a booking b, as
     if b stood in its window however far it is, −log P(b | u(l)) − log P(l | u(b)); negatives are
-    drawn from all items and, ``market_negatives`` of them, from the market of the target.
+    drawn from all items and, by the weight that ``mixture`` gives it, from the market of the
+    target, which is its first categorical feature.
 
     Reference: Grbovic & Cheng, "Real-time Personalization using Embeddings for Search Ranking at
     Airbnb", 2018.
@@ -113,8 +110,11 @@ class Airbnb(Item2Vec):
     head. There is one loss for each pair: those of the windows, of bookings from clicks, of clicks
     from bookings. ``subsample`` thins the windows, never the goals. Trained with gradients.
 
-    >>> counts, markets = torch.tensor([9, 8, 7, 6]), torch.tensor([0, 0, 1, 1])
-    >>> model = Airbnb.create(counts, markets, dimension=4)
+    >>> import polars as pl
+    >>> from widemax.data import FeatureTable
+    >>> homes = pl.DataFrame({"id": range(4), "city": ["Rome", "Rome", "Oslo", "Oslo"]})
+    >>> cities = FeatureTable.fit(homes, [0, 1, 2, 3], key_column="id")
+    >>> model = Airbnb.create([9, 8, 7, 6], item_features=cities, dimension=4)
     >>> sessions = Sequences.from_lists([[1, 1, 0], [3, 2]])
     >>> windows = model.windows(sessions, max_history=1, window=9)
     >>> losses = model(windows.batch(torch.arange(5)), generator=torch.Generator().manual_seed(0))
@@ -130,28 +130,6 @@ class Airbnb(Item2Vec):
             window=setup.options.window,
             goals=setup.goals,
         )
-
-    @classmethod
-    def create(
-        cls,
-        counts: Tensor,
-        markets: Tensor,
-        *,
-        dimension: int = 32,
-        negatives: int = 5,
-        market_negatives: int = 5,
-        subsample: float = 0.0,
-        distortion: float = 0.75,
-    ) -> Self:
-        """Return an untrained model; ``markets`` int64 [V] names the market of each item."""
-        negatives = check_whole("negatives", negatives, 1, 2**20)
-        market_negatives = check_whole("market_negatives", market_negatives, 1, 2**20)
-        weights = distorted(counts, distortion)
-        everywhere = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
-        nearby = MarketSampler(markets, weights, distortion=1.0)
-        sampler = MixtureSampler([everywhere, nearby], [negatives, market_negatives])
-        head = negative_sampling_head(sampler, dimension, negatives + market_negatives)
-        return cls._small(head, counts.clamp(min=1), dimension, subsample)
 
     @staticmethod
     def windows(

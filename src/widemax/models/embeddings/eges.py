@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -16,10 +15,8 @@ from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.side_information import SideInformationEncoder
 from widemax.heads.exact import linear_topk
 from widemax.models.base import Model
-from widemax.models.embeddings.item2vec import distorted
-from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head, nothing_to_learn
+from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn
 from widemax.models.options import DIMENSION, MAX_HISTORY, NEIGHBOURS, SESSION_GAP, WINDOW
-from widemax.sampling import UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.validation import check_exclude, check_ids, check_whole
 
@@ -32,8 +29,15 @@ from widemax.validation import check_exclude, check_ids, check_whole
         SESSION_GAP,
         MAX_HISTORY,
         ITEM_FEATURES,
-        Option("walks", 10, "Walks from each item.", least=1, most=10_000, group="Data"),
-        Option("walk_length", 10, "Items of each walk.", least=2, most=10_000, group="Data"),
+        Option(
+            "walks",
+            10,
+            "Random walks that start from each item.",
+            least=1,
+            most=10_000,
+            group="Data",
+        ),
+        Option("walk_length", 10, "Items in each walk.", least=2, most=10_000, group="Data"),
     ],
     traits=["gradients", "new-items"],
     usual={**NEIGHBOURS, "window": 5, "epochs": 2},
@@ -55,16 +59,19 @@ class EGES(Model):
     that are not in the catalogue yet. Trained with gradients, on ``ItemGraph.walks``; one loss for
     each pair.
 
-    >>> counts, side = torch.tensor([5, 5, 0]), torch.tensor([[1], [2], [1]])
-    >>> model = EGES.create(counts, side, [3], dimension=4)
-    >>> torch.equal(model.key_vectors()[2], model.vectors_of(side[2:])[0])
+    >>> import polars as pl
+    >>> from widemax.data import FeatureTable
+    >>> films = pl.DataFrame({"id": range(3), "genre": ["War", "Opera", "War"]})
+    >>> table = FeatureTable.fit(films, [0, 1, 2], key_column="id")
+    >>> model = EGES.create([5, 5, 0], item_features=table, dimension=4)
+    >>> torch.equal(model.key_vectors()[2], model.vectors_of(table.codes[2:])[0])
     True
     >>> from widemax.data import Sequences
     >>> walks = Sequences.from_lists([[0, 1, 0]])
     >>> windows = model.windows(walks, max_history=1, window=1)
     >>> losses = model(windows.batch(torch.arange(3)), generator=torch.Generator().manual_seed(0))
-    >>> losses.shape, round(losses[0].item(), 4)  # 6 scores of 0: log 2 each
-    (torch.Size([4]), 4.1589)
+    >>> losses.shape, round(losses[0].item(), 4)  # 11 scores of 0: log 2 each
+    (torch.Size([4]), 7.6246)
     """
 
     encoder: SideInformationEncoder
@@ -76,7 +83,10 @@ class EGES(Model):
         if codes is None:
             codes, num_values = torch.zeros(setup.num_classes, 1, dtype=torch.int64), [1]
         dimension = setup.options.dimension
-        encoder = _small_encoder(codes, num_values, dimension, setup.counts)
+        # Near 0, as in ``Item2Vec``; items without a count stand by their fields.
+        encoder = SideInformationEncoder(codes, num_values, dimension, seen=setup.counts > 0)
+        for table in (encoder.weight, encoder.side_weight):
+            nn.init.uniform_(table, -1 / dimension, 1 / dimension)
         head = setup.head(dimension)
         if isinstance(getattr(head, "scorer", None), TableScorer):
             nn.init.zeros_(head.scorer.weight)
@@ -90,30 +100,6 @@ class EGES(Model):
         graph = ItemGraph.from_sequences(sequences, num_items=setup.num_classes)
         seeded = torch.Generator().manual_seed(options.seed)
         return graph.walks(options.walks, options.walk_length, generator=seeded)
-
-    @classmethod
-    def create(
-        cls,
-        counts: Tensor,
-        side: Tensor,
-        num_values: Sequence[int],
-        *,
-        dimension: int = 64,
-        negatives: int = 5,
-        distortion: float = 0.75,
-    ) -> Self:
-        """Return an untrained model; see ``SideInformationEncoder`` for ``side``."""
-        weights = distorted(counts, distortion)
-        if len(side) != len(counts):
-            raise ValueError(
-                f"side must have one row for each of {len(counts):,} counts, got {len(side):,}"
-            )
-        encoder = _small_encoder(side, num_values, dimension, counts)
-        sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
-        head = negative_sampling_head(sampler, dimension, negatives)
-        for parameter in head.parameters():
-            nn.init.zeros_(parameter)
-        return cls(encoder, head)
 
     windows = staticmethod(SkipGram.windows)
 
@@ -170,13 +156,3 @@ class EGES(Model):
         hidden = self.item_vectors(batch.context[there])
         losses: Tensor = self.head(hidden, targets, generator=generator)
         return losses
-
-
-def _small_encoder(
-    side: Tensor, num_values: Sequence[int], dimension: int, counts: Tensor
-) -> SideInformationEncoder:
-    """Return an encoder that starts near 0; items without a count stand by their fields."""
-    encoder = SideInformationEncoder(side, num_values, dimension, seen=counts > 0)
-    for table in (encoder.weight, encoder.side_weight):
-        nn.init.uniform_(table, -1 / dimension, 1 / dimension)
-    return encoder

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
-from torch import Tensor
 
 from widemax.data import Sequences, sessions_of
 from widemax.declarations import Setup, declare
-from widemax.models.embeddings.word2vec import SkipGram, negative_sampling_head
+from widemax.models.embeddings.word2vec import SkipGram
 from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPLE, WINDOW
-from widemax.sampling import UnigramSampler
-from widemax.validation import check_counts, check_tensor
 
 
 @declare.model(
@@ -57,7 +52,7 @@ class Item2Vec(SkipGram):
 
     >>> import widemax as wm
     >>> baskets = wm.Sequences.from_lists([[0, 1, 2], [3, 4, 5]] * 200)
-    >>> model = Item2Vec.with_negatives(torch.full((6,), 200), dimension=8)
+    >>> model = Item2Vec.create(torch.full((6,), 200), dimension=8)
     >>> wm.models.train_word2vec(model, baskets, window=10, epochs=20, threads=1)
     >>> asked = wm.data.WindowBatch(context=torch.tensor([[4, 5]]), targets=torch.tensor([-1]))
     >>> model.topk(asked, 1, exclude=asked.context).ids.tolist()
@@ -70,39 +65,6 @@ class Item2Vec(SkipGram):
         """Return the sessions of the users: their histories, cut where nothing came for long."""
         gap = setup.options.session_gap
         return sessions_of(sequences, gap=gap)[0] if gap else sequences
-
-    @classmethod
-    def with_negatives(
-        cls,
-        counts: Tensor,
-        *,
-        dimension: int = 100,
-        negatives: int = 5,
-        subsample: float = 0.0,
-        distortion: float = 0.25,
-    ) -> Self:
-        """Return an untrained model; a ``distortion`` below 0 draws rare items more often."""
-        weights = distorted(counts, distortion)
-        # Trained with gradients, a batch is many windows: each pair has its own negatives.
-        sampler = UnigramSampler(len(counts), weights, distortion=1.0, per_example=True)
-        head = negative_sampling_head(sampler, dimension, negatives)
-        return cls._small(head, counts.clamp(min=1), dimension, subsample)
-
-
-def distorted(counts: Tensor, distortion: float) -> Tensor:
-    """Return (count / max count)^distortion, float64 [V], and 0 where an item has no count.
-
-    Unlike in ``UnigramSampler`` the power may be below 0, which Caselles-Dupré, Lesaint &
-    Royo-Letelier 2018 find best for items.
-
-    >>> distorted(torch.tensor([4, 1, 0]), -0.5).tolist()
-    [1.0, 2.0, 0.0]
-    """
-    check_counts(counts, len(check_tensor("counts", counts)))
-    if not -10 <= distortion <= 10:
-        raise ValueError(f"distortion must be between -10 and 10, got {distortion!r}")
-    relative = counts.double() / counts.max()
-    return torch.where(relative > 0, relative**distortion, 0.0)
 
 
 def shuffled_baskets(baskets: Sequences, *, generator: torch.Generator | None = None) -> Sequences:

@@ -86,7 +86,7 @@ class Word2VecSteps:
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.data.encode_text("a b c d\\n" * 99)
-    >>> model = wm.models.SkipGram.with_negatives(vocabulary.counts, dimension=8, subsample=0)
+    >>> model = wm.models.SkipGram.create(vocabulary.counts, dimension=8, subsample=0)
     >>> steps = Word2VecSteps(model, sequences, window=2, threads=1)
     >>> for step in range(10 * steps.per_epoch):
     ...     steps.take(step, 0.05)
@@ -209,7 +209,7 @@ def train_word2vec(
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.data.encode_text("to be or not to be\\n" * 99)
-    >>> model = wm.models.SkipGram.with_negatives(vocabulary.counts, dimension=8, subsample=0)
+    >>> model = wm.models.SkipGram.create(vocabulary.counts, dimension=8, subsample=0)
     >>> train_word2vec(model, sequences, threads=1, epochs=3)
     >>> wm.KeyedVectors(vocabulary.keys, model.key_vectors().detach()).dimension
     8

@@ -11,11 +11,9 @@ from torch.nn.functional import embedding
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.declarations import Setup, declare
 from widemax.encoders import BagEncoder
-from widemax.heads import Head, HierarchicalHead, SampledHead, Tree
+from widemax.heads import Head, HierarchicalHead
 from widemax.models.base import Model
 from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
-from widemax.objectives import negative_sampling
-from widemax.sampling import Sampler, UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.validation import check_fraction, check_tensor
 
@@ -54,27 +52,6 @@ class WordModel(BagModel):
         self.register_buffer("keep", keep.float(), persistent=False)
 
     @classmethod
-    def with_negatives(
-        cls,
-        counts: Tensor,
-        *,
-        dimension: int = 100,
-        negatives: int = 5,
-        subsample: float = 1e-4,
-        distortion: float = 0.75,
-    ) -> Self:
-        """Return an untrained model with negative sampling, by word2vec's defaults."""
-        sampler = UnigramSampler(len(counts), counts, distortion=distortion)
-        head = negative_sampling_head(sampler, dimension, negatives)
-        return cls._small(head, counts, dimension, subsample)
-
-    @classmethod
-    def with_tree(cls, counts: Tensor, *, dimension: int = 100, subsample: float = 1e-4) -> Self:
-        """Return an untrained model with hierarchical softmax on a Huffman tree."""
-        head = HierarchicalHead(dimension, Tree.huffman(counts), sparse=True)
-        return cls._small(head, counts, dimension, subsample)
-
-    @classmethod
     def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
         options = setup.options
@@ -83,14 +60,6 @@ class WordModel(BagModel):
         model = cls(encoder, setup.head(options.dimension), keep=keep)
         if cls.starts_small or options.trainer == "kernel":
             start_small(model)
-        return model
-
-    @classmethod
-    def _small(cls, head: Head, counts: Tensor, dimension: int, subsample: float) -> Self:
-        model = cls(
-            BagEncoder(len(counts), dimension), head, keep=keep_probability(counts, subsample)
-        )
-        start_small(model)
         return model
 
     @staticmethod
@@ -207,12 +176,6 @@ class SkipGram(WordModel):
         return losses
 
 
-def negative_sampling_head(sampler: Sampler, dimension: int, negatives: int) -> SampledHead:
-    """Return word2vec's head: a table without biases, trained with negatives of this sampler."""
-    scorer = TableScorer(sampler.num_classes, dimension, bias=False, sparse=True)
-    return SampledHead(scorer, sampler, objective=negative_sampling, num_samples=negatives)
-
-
 def nothing_to_learn() -> Tensor:
     """Return one loss of 0 without effect, for a batch of which nothing was kept."""
     return torch.zeros(1, requires_grad=True)
@@ -236,7 +199,7 @@ def keep_probability(counts: Tensor, threshold: float) -> Tensor:
 def start_small(model: WordModel) -> None:
     """Start near 0: input vectors within ±1/D, output vectors 0.
 
-    >>> model = CBOW.with_tree(torch.tensor([3, 2]), dimension=4)  # starts small, like all of them
+    >>> model = CBOW.create([3, 2], head="hierarchical", dimension=4)  # starts small by itself
     >>> bool(model.encoder.weight.abs().max() <= 0.25), model.head.weight.tolist()
     (True, [[0.0, 0.0, 0.0, 0.0]])
     """

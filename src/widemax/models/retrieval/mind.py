@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from widemax.data import WindowBatch
 from widemax.declarations import Option, Setup, declare
+from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.encoders.mind import MINDEncoder
 from widemax.heads import Head
-from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, RETRIEVAL, USER_FEATURES
-from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
+from widemax.models.options import (
+    DIMENSION,
+    DROPOUT,
+    MAX_HISTORY,
+    RETRIEVAL,
+    TIED,
+    USER_FEATURES,
+)
+from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
-from widemax.scoring.table import Similarity
 from widemax.validation import check_not_negative
+
+_BEST_ALONE = 1000.0
+"""The attention power that stands for an infinite one, which no file of settings can hold."""
 
 
 @declare.model(
@@ -29,7 +38,17 @@ from widemax.validation import check_not_negative
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,
-        Option("num_interests", 4, "Vectors of each user.", least=1, most=64),
+        TIED,
+        FEATURE_DIMENSION,
+        Option("num_interests", 4, "Vectors of each user, one per interest.", least=1, most=64),
+        Option("routing_iterations", 3, "Rounds that find the interests.", least=1, most=100),
+        Option(
+            "attention_power",
+            _BEST_ALONE,
+            "How much the interests that fit a target best outweigh the others in training: 0 is "
+            f"the mean of all, {_BEST_ALONE:,.0f} the best alone.",
+            most=_BEST_ALONE,
+        ),
     ],
     traits=["gradients", "context", "windows"],
     usual=RETRIEVAL,
@@ -71,51 +90,17 @@ class MIND(HistoryModel):
             options.dimension,
             (options.hidden_size,) * options.num_layers,
             num_interests=options.num_interests,
+            iterations=options.routing_iterations,
             user_features=setup.user_encoder(),
             dropout=options.dropout,
         )
-        return cls(encoder, setup.head(options.dimension, items=encoder.items))
-
-    @classmethod
-    def create(
-        cls,
-        counts: Tensor,
-        *,
-        dimension: int = 64,
-        num_interests: int = 4,
-        iterations: int = 3,
-        power: float = math.inf,
-        layers: Sequence[int] = (),
-        tied: bool = True,
-        user_features: nn.Module | None = None,
-        dropout: float = 0.0,
-        num_samples: int | None = None,
-        negatives: Negatives = "uniform",
-        similarity: Similarity = "dot",
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Self:
-        """Return an untrained model for classes of these counts, with ``softmax_head``."""
-        encoder = MINDEncoder(
-            len(counts),
-            dimension,
-            layers,
-            num_interests=num_interests,
-            iterations=iterations,
-            user_features=user_features,
-            dropout=dropout,
-            generator=generator,
+        items = encoder.items if options.tied else None
+        power = options.attention_power
+        return cls(
+            encoder,
+            setup.head(options.dimension, items=items),
+            power=math.inf if power == _BEST_ALONE else power,
         )
-        head = softmax_head(
-            counts,
-            encoder.items,
-            tied=tied,
-            num_samples=num_samples,
-            negatives=negatives,
-            similarity=similarity,
-            temperature=temperature,
-        )
-        return cls(encoder, head, power=power)
 
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the interests of the users, [B, K, D]."""

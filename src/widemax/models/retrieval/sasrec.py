@@ -10,14 +10,16 @@ from torch import Tensor
 from widemax.data import Sequences, WindowBatch
 from widemax.declarations import Option, Setup, declare
 from widemax.encoders.sasrec import SASRecEncoder
-from widemax.heads import Head, SampledHead
-from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, NUM_ATTENTION_HEADS, RETRIEVAL
+from widemax.models.options import (
+    DIMENSION,
+    DROPOUT,
+    MAX_HISTORY,
+    NUM_ATTENTION_HEADS,
+    RETRIEVAL,
+    TIED,
+)
 from widemax.models.retrieval.history import HistoryModel
 from widemax.models.segments import SegmentBatch, Segments, sequence_starts, without_start
-from widemax.sampling import LogUniformSampler
-from widemax.scoring import TableScorer
-
-_NUM_SAMPLES = 512
 
 
 @declare.model(
@@ -27,7 +29,8 @@ _NUM_SAMPLES = 512
         NUM_ATTENTION_HEADS,
         DROPOUT,
         MAX_HISTORY,
-        Option("num_blocks", 2, "Blocks of attention.", least=1, most=64),
+        TIED,
+        Option("num_blocks", 2, "Blocks of self-attention.", least=1, most=64),
     ],
     traits=["gradients"],
     usual={**RETRIEVAL, "sampler": "log-uniform", "dropout": 0.3},
@@ -35,11 +38,9 @@ _NUM_SAMPLES = 512
 class SASRec(HistoryModel):
     """An item from the state of a self-attention network that has read the items before it.
 
-    Formula: P(i_t | i_1 … i_{t−1}) by the head of ``SASRecEncoder``'s state after i_{t−1}. Without
-    a head of your own: a sampled softmax with log Q over the encoder's own item vectors, with 512
-    log-uniform negatives shared by the batch (as many as there are items, if those are fewer).
-    A batch of ``Segments`` gives one loss for each target that follows an item, [N], segment after
-    segment: one pass predicts all its items.
+    Formula: P(i_t | i_1 … i_{t−1}) by the head of ``SASRecEncoder``'s state after i_{t−1}. A batch
+    of ``Segments`` gives one loss for each target that follows an item, [N], segment after segment:
+    one pass predicts all its items.
 
     Reference: Kang & McAuley 2018; Klenitskiy & Vasilev 2023 (cross-entropy in place of one
     negative an item).
@@ -48,7 +49,7 @@ class SASRec(HistoryModel):
     ``windows`` measure and serve it. Avoid when: items are a set (``EASE``).
 
     >>> _ = torch.manual_seed(0)
-    >>> model = SASRec(SASRecEncoder(1000, dimension=8, max_length=4))
+    >>> model = SASRec.create(torch.arange(1000, 0, -1), dimension=8, max_history=4)
     >>> segments = model.segments(Sequences.from_lists([[5, 7, 9], [3], [8, 6]]), length=4)
     >>> model(segments.batch(torch.arange(len(segments)))).shape
     torch.Size([3])
@@ -56,9 +57,6 @@ class SASRec(HistoryModel):
 
     causal = True
     encoder: SASRecEncoder
-
-    def __init__(self, encoder: SASRecEncoder, head: Head | None = None) -> None:
-        super().__init__(encoder, _default_head(encoder) if head is None else head)
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
@@ -73,7 +71,8 @@ class SASRec(HistoryModel):
             dropout=options.dropout,
             sparse=setup.sparse,
         )
-        return cls(encoder, setup.head(options.dimension, items=encoder.items))
+        items = encoder.items if options.tied else None
+        return cls(encoder, setup.head(options.dimension, items=items))
 
     def examples(self, setup: Setup, sequences: Sequences) -> Segments:
         """Return stretches of a user's items: one pass predicts all of them."""
@@ -97,9 +96,3 @@ class SASRec(HistoryModel):
         counted = targets >= 0
         losses: Tensor = self.head(hidden[counted], targets[counted], generator=generator)
         return losses
-
-
-def _default_head(encoder: SASRecEncoder) -> SampledHead:
-    scorer = TableScorer.tied(encoder.items, sparse=encoder.sparse)
-    sampler = LogUniformSampler(encoder.num_classes, unique=encoder.num_classes > _NUM_SAMPLES)
-    return SampledHead(scorer, sampler, num_samples=min(_NUM_SAMPLES, encoder.num_classes))

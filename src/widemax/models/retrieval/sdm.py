@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from widemax.data import WindowBatch
 from widemax.declarations import Option, Setup, declare
-from widemax.declarations.shared import ITEM_FEATURES
+from widemax.declarations.shared import FEATURE_DIMENSION, ITEM_FEATURES
 from widemax.encoders.sdm import SDMEncoder
 from widemax.models.options import (
     DIMENSION,
@@ -16,10 +16,10 @@ from widemax.models.options import (
     MAX_HISTORY,
     NUM_ATTENTION_HEADS,
     RETRIEVAL,
+    TIED,
     USER_FEATURES,
 )
-from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
-from widemax.scoring.table import Similarity
+from widemax.models.retrieval.history import HistoryModel
 
 
 @declare.model(
@@ -31,7 +31,16 @@ from widemax.scoring.table import Similarity
         MAX_HISTORY,
         USER_FEATURES,
         ITEM_FEATURES,
-        Option("short", 10, "Last items that are the present session.", least=1, most=10_000),
+        TIED,
+        FEATURE_DIMENSION,
+        Option("lstm_layers", 1, "Layers of the LSTM of the last items.", least=1, most=64),
+        Option(
+            "short",
+            10,
+            "How many of the last items form the current session.",
+            least=1,
+            most=10_000,
+        ),
     ],
     traits=["gradients", "context", "windows"],
     usual={**RETRIEVAL, "num_attention_heads": 2},
@@ -68,51 +77,13 @@ class SDM(HistoryModel):
             options.dimension,
             short=min(options.short, options.max_history),
             num_heads=options.num_attention_heads,
+            num_layers=options.lstm_layers,
             item_codes=setup.side_information()[0],
             user_features=setup.user_encoder(),
             dropout=options.dropout,
         )
-        return cls(encoder, setup.head(options.dimension, items=encoder.items))
-
-    @classmethod
-    def create(
-        cls,
-        counts: Tensor,
-        *,
-        dimension: int = 64,
-        short: int = 10,
-        num_heads: int = 2,
-        num_layers: int = 1,
-        item_codes: Tensor | None = None,
-        tied: bool = True,
-        user_features: nn.Module | None = None,
-        dropout: float = 0.0,
-        num_samples: int | None = None,
-        negatives: Negatives = "uniform",
-        similarity: Similarity = "dot",
-        temperature: float = 1.0,
-    ) -> Self:
-        """Return an untrained model for classes of these counts, with ``softmax_head``."""
-        encoder = SDMEncoder(
-            len(counts),
-            dimension,
-            short=short,
-            num_heads=num_heads,
-            num_layers=num_layers,
-            item_codes=item_codes,
-            user_features=user_features,
-            dropout=dropout,
-        )
-        head = softmax_head(
-            counts,
-            encoder.items,
-            tied=tied,
-            num_samples=num_samples,
-            negatives=negatives,
-            similarity=similarity,
-            temperature=temperature,
-        )
-        return cls(encoder, head)
+        items = encoder.items if options.tied else None
+        return cls(encoder, setup.head(options.dimension, items=items))
 
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the user vectors, [B, D]."""

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self, cast
 
 from torch import Tensor
 
 from widemax.data import WindowBatch
-from widemax.data.features.table import FeatureTable
 from widemax.declarations import Need, Setup, declare
-from widemax.encoders.features import FeatureEncoder
+from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
-from widemax.heads import SampledHead
 from widemax.heads.base import ScorerHead
 from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES
 from widemax.models.retrieval.history import HistoryModel
-from widemax.objectives import Objective, sampled_softmax
-from widemax.sampling import InBatchSampler, Sampler, StreamingFrequency
 from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
-from widemax.scoring.table import Similarity
 from widemax.scoring.tower import TowerScorer
-from widemax.validation import as_int64, check_counts
-
-_ID_DROPOUT = 0.1
 
 
 @declare.model(
     "two-tower",
-    options=[DIMENSION, NUM_LAYERS, HIDDEN_SIZE, MAX_HISTORY, USER_FEATURES],
+    options=[
+        DIMENSION,
+        NUM_LAYERS,
+        HIDDEN_SIZE,
+        MAX_HISTORY,
+        USER_FEATURES,
+        FEATURE_DIMENSION,
+    ],
     traits=["gradients", "context", "windows"],
     needs=[
         Need("head", trait="vectors", why="compares the vectors of users and items"),
@@ -61,7 +59,7 @@ class TwoTower(HistoryModel):
 
     >>> import polars as pl
     >>> import torch
-    >>> from widemax.data import Sequences
+    >>> from widemax.data import FeatureTable, Sequences
     >>> _ = torch.manual_seed(0)
     >>> films = pl.DataFrame({"id": ["a", "b", "c"], "genre": ["War", "Opera", "War"]})
     >>> table = FeatureTable.fit(films, ["a", "b", "c"], key_column="id")
@@ -101,59 +99,6 @@ class TwoTower(HistoryModel):
         )
         return cls(encoder, head)
 
-    @classmethod
-    def create(
-        cls,
-        counts: Tensor,
-        *,
-        dimension: int = 64,
-        item_features: FeatureTable | None = None,
-        user_features: FeatureTable | None = None,
-        id_dimension: int | None = None,
-        feature_dimension: int = 16,
-        hidden_sizes: Sequence[int] | None = None,
-        similarity: Similarity = "cosine",
-        temperature: float = 0.1,
-        id_dropout: float | None = None,
-        sampler: Sampler | None = None,
-        num_samples: int | None = None,
-        objective: Objective = sampled_softmax,
-        sparse: bool = True,
-    ) -> TwoTower:
-        """Build both towers for classes of these ``counts`` [V]; one counted 0 times is cold.
-
-        Without a ``sampler`` the targets of a batch compete with each other, corrected by how often
-        each was seen recently. For mixed negatives pass a ``MixtureSampler`` of that and a
-        ``UniformSampler``, and ``num_samples``. By default ``id_dimension`` is ``dimension``,
-        ``hidden_sizes`` of both towers one layer of twice that, and ``id_dropout`` 0.1 where there
-        are features to fall back on, else 0.
-        """
-        counts = as_int64("counts", counts)
-        check_counts(counts, all_zero=True)
-        if id_dropout is None:
-            id_dropout = 0.0 if item_features is None else _ID_DROPOUT
-        size, hidden = len(counts), (2 * dimension,) if hidden_sizes is None else hidden_sizes
-        scorer = TowerScorer(
-            size,
-            dimension,
-            features=_encoder(item_features, feature_dimension, sparse),
-            id_dimension=dimension if id_dimension is None else id_dimension,
-            hidden_sizes=hidden,
-            similarity=similarity,
-            temperature=temperature,
-            id_dropout=id_dropout,
-            cold=counts == 0,
-            sparse=sparse,
-        )
-        users = _encoder(user_features, feature_dimension, sparse)
-        encoder = TwoTowerEncoder(
-            scorer.input_dimension, dimension, features=users, hidden_sizes=hidden
-        )
-        if sampler is None:
-            sampler = InBatchSampler(size, StreamingFrequency(size))
-        head = SampledHead(scorer, sampler, objective=objective, num_samples=num_samples)
-        return cls(encoder, head)
-
     @property
     def items(self) -> TowerScorer:
         """The item's tower."""
@@ -168,7 +113,3 @@ class TwoTower(HistoryModel):
         """Return the vectors of users from their histories and features, [B, D]."""
         hidden: Tensor = self.encoder(mean_inputs(self.items, batch.context), batch.users)
         return hidden
-
-
-def _encoder(table: FeatureTable | None, dimension: int, sparse: bool) -> FeatureEncoder | None:
-    return None if table is None else FeatureEncoder(table, dimension, sparse=sparse)

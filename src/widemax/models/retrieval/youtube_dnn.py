@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.declarations import Option, Setup, declare
+from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
-from widemax.models.options import DIMENSION, DROPOUT, MAX_HISTORY, RETRIEVAL, USER_FEATURES
-from widemax.models.retrieval.history import HistoryModel, Negatives, softmax_head
+from widemax.models.options import (
+    DIMENSION,
+    DROPOUT,
+    MAX_HISTORY,
+    RETRIEVAL,
+    TIED,
+    USER_FEATURES,
+)
+from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
-from widemax.scoring.table import Similarity
 
 
 @declare.model(
@@ -25,10 +31,12 @@ from widemax.scoring.table import Similarity
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,
+        TIED,
+        FEATURE_DIMENSION,
         Option(
             "example_age",
             False,
-            "Whether the model reads how old an example is; when serving it is 0.",
+            "Whether the model reads the age of each example, which is 0 when serving.",
         ),
     ],
     traits=["gradients", "context", "windows"],
@@ -41,8 +49,8 @@ class YouTubeDNN(HistoryModel):
     as in ``encode``, are ages of 0: now.
 
     Reference: Covington, Adams & Sargin 2016. Without layers and with one table for history and
-    target (``create``'s defaults), this is the mean of a user's items times an item, which is hard
-    to beat where only a log without order is known.
+    target (the defaults), this is the mean of a user's items times an item, which is hard to beat
+    where only a log without order is known.
 
     Use when: recommending from a log of interactions, with features of users or without. Avoid
     when: the order of the last items matters most (``SDM``).
@@ -53,6 +61,8 @@ class YouTubeDNN(HistoryModel):
     >>> windows = model.windows(Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
     >>> model(windows.batch(torch.arange(2)), generator=torch.Generator().manual_seed(0)).shape
     torch.Size([2])
+    >>> model.head.scorer.weight is model.encoder.items.weight
+    True
     """
 
     encoder: YouTubeDNNEncoder
@@ -71,55 +81,14 @@ class YouTubeDNN(HistoryModel):
             oldest_age=setup.days if options.example_age else None,
             dropout=options.dropout,
         )
-        return cls(encoder, setup.head(options.dimension, items=encoder.items))
+        items = encoder.items if options.tied else None
+        return cls(encoder, setup.head(options.dimension, items=items))
 
     def examples(self, setup: Setup, sequences: Sequences) -> Windows:
         """Return each item with those before it; where a log has no order, with all others."""
         if setup.ordered:
             return self.windows_of(sequences, setup.options)
         return self.windows_without_order(sequences, max_history=setup.options.max_history)
-
-    @classmethod
-    def create(
-        cls,
-        counts: Tensor,
-        *,
-        dimension: int = 64,
-        layers: Sequence[int] = (),
-        tied: bool = True,
-        user_features: nn.Module | None = None,
-        oldest_age: float | None = None,
-        dropout: float = 0.0,
-        num_samples: int | None = None,
-        negatives: Negatives = "uniform",
-        similarity: Similarity = "dot",
-        temperature: float = 1.0,
-    ) -> Self:
-        """Return an untrained model for classes of these counts, with ``softmax_head``.
-
-        >>> import torch
-        >>> model = YouTubeDNN.create(torch.ones(10), dimension=4)
-        >>> model.head.scorer.weight is model.encoder.items.weight
-        True
-        """
-        encoder = YouTubeDNNEncoder(
-            len(counts),
-            dimension,
-            layers,
-            user_features=user_features,
-            oldest_age=oldest_age,
-            dropout=dropout,
-        )
-        head = softmax_head(
-            counts,
-            encoder.items,
-            tied=tied,
-            num_samples=num_samples,
-            negatives=negatives,
-            similarity=similarity,
-            temperature=temperature,
-        )
-        return cls(encoder, head)
 
     @staticmethod
     def windows_without_order(
