@@ -17,5 +17,5 @@ def analogy(
     k: Count = 10,
     json: AsJson = False,
 ) -> None:
-    """Print what C is to as A is to B."""
+    """Complete an analogy: A is to B as C is to what?"""
     print_neighbours(load_run(run).analogy(a, b, c, k=k), as_json=json)

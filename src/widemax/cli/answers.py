@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Exact = Annotated[bool, typer.Option("--exact", help="Do not use the index.")]
-Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Search exactly, even if there is an index.")]
+Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.")]
 
 _LARGEST_EXPONENT = 700
 

@@ -52,7 +52,7 @@ def options(
         typer.Option(
             "--plugin",
             metavar="FILE",
-            help="A module, or a .py file, with methods of your own; it is run. Repeat for more.",
+            help="A module or .py file with methods of your own; its code is run. Repeat for more.",
         ),
     ] = None,
     version: Annotated[

@@ -25,17 +25,17 @@ def evaluate(
     ] = None,
     analogies: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Questions of four words, as word2vec has them."),
+        typer.Option(metavar="FILE", help="Questions of four words, in word2vec's format."),
     ] = None,
     by: Annotated[
         str,
         typer.Option(
-            metavar="popularity", help="Of a log: also by how popular what was chosen is."
+            metavar="popularity", help="For a log: also show the metrics by popularity of the item."
         ),
     ] = "",
     json: AsJson = False,
 ) -> None:
-    """Print exact metrics on what was held out of training, or test the vectors of words."""
+    """Print exact metrics on what was held out of training, or test word vectors."""
     if by not in ("", "popularity"):
         raise ValueError(f"by must be popularity, got {by!r}")
     loaded = load_run(run)

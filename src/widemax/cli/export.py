@@ -15,7 +15,7 @@ from widemax.declarations import find, names
 
 def export(
     run: RunFolder,
-    path: Annotated[Path, typer.Argument(help="The file, or folder, to write.")],
+    path: Annotated[Path, typer.Argument(help="The file or folder to write.")],
     to: Annotated[
         str,
         typer.Option(
@@ -23,7 +23,7 @@ def export(
         ),
     ] = "word2vec",
 ) -> None:
-    """Write the vectors of a run, or its encoder (onnx), for other tools."""
+    """Write the vectors of a run, a Faiss index, or an ONNX encoder, for other tools."""
     # A misspelt format before torch is loaded.
     found = find("export", to, argument="to")
     loaded = load_run(run)

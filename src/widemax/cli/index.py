@@ -25,11 +25,11 @@ def index(
         ),
     ] = "auto",
     recall: Annotated[
-        float, typer.Option(help="Part of the exact answer that is to be found.")
+        float, typer.Option(help="Share of the exact answers that must be found.")
     ] = 0.95,
     json: AsJson = False,
 ) -> None:
-    """Build what recommend and similar search in, and print how much of the truth it finds."""
+    """Build the index that recommend and similar search, and print its recall and speed."""
     loaded, wanted = load_run(run), _kind(kind)
     with waiting(f"indexing {run}"):
         built = loaded.build_index(wanted, recall=recall)

@@ -11,15 +11,18 @@ from widemax.cli.answers import AsJson, Count, Exact, RunFolder, load_run, print
 
 def recommend(
     run: RunFolder,
-    user: Annotated[str | None, typer.Option(help="A user of the log.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="A user of the log that the run was trained on.")
+    ] = None,
     history: Annotated[
-        list[str] | None, typer.Option(help="An item; repeat, oldest first.")
+        list[str] | None,
+        typer.Option(help="An item of the history; repeat for more, oldest first."),
     ] = None,
     k: Count = 10,
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """Print what best follows a history, or the history of a user."""
+    """Print what best follows a history: one that is given, or that of a user."""
     if (user is None) == (not history):
         raise ValueError("give either --user or --history")
     found = load_run(run).recommend(history or None, user=user, k=k, exact=exact)

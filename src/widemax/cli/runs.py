@@ -22,7 +22,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
     json: AsJson = False,
 ) -> None:
-    """List the runs in a folder with their last metrics; one that is damaged is named."""
+    """List the runs in a folder with their last metrics; damaged ones are named."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; name the one that holds your runs")
     rows = _rows(folder)

@@ -13,7 +13,7 @@ from widemax.cli.printable import printable
 
 def score(
     run: RunFolder,
-    sentence: Annotated[str, typer.Argument(help="Words of the run, in one pair of quotes.")],
+    sentence: Annotated[str, typer.Argument(help="The sentence, in quotes.")],
     json: AsJson = False,
 ) -> None:
     """Print the log probability of each word of a sentence."""

@@ -26,18 +26,27 @@ __all__ = ["TrainCommand", "train", "train_run"]
 
 @with_config_options
 def train(
-    source: Annotated[Path, typer.Argument(help="Text, Parquet, CSV, atomic files or pairs.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A text, or a log: Parquet, CSV, RecBole's atomic files, pairs or lists."
+        ),
+    ],
     folder: Annotated[
-        Path | None, typer.Option(help="Where the run is kept.", show_default=False)
+        Path | None, typer.Option(help="The folder of the run.", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --folder.")] = False,
     vectors: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="A word2vec file to start from, or the folder of a run."),
+        typer.Option(
+            metavar="PATH", help="Start from a word2vec file, or from the folder of another run."
+        ),
     ] = None,
     print_config: Annotated[
         bool,
-        typer.Option("--print-config", help="Print every setting, where it came from, and stop."),
+        typer.Option(
+            "--print-config", help="Print every setting and where its value comes from, then stop."
+        ),
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="With --print-config: print it as JSON.")
@@ -47,7 +56,7 @@ def train(
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume continues exactly where it stopped.
 
-    With --model NAME --help, only the settings of that model are shown.
+    With --model NAME, --help shows only the settings of that model.
     """
     if json and not print_config:
         raise ValueError("--json says how --print-config prints: give both")

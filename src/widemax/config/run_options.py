@@ -14,8 +14,10 @@ MAX_STEPS = 10**12
 MAX_COUNT = 2**40
 
 SLOTS: dict[str, Option] = {
-    "model": Option("model", "auto", "The model to train; auto chooses by the data."),
-    "trainer": Option("trainer", "torch", "How it is trained."),
+    "model": Option(
+        "model", "auto", "The model to train; auto takes next-item for a log, cbow for a text."
+    ),
+    "trainer": Option("trainer", "torch", "How the model is trained."),
     "head": Option("head", "sampled", "The output layer."),
     "scorer": Option("scorer", "table", "Where the vector of a class comes from."),
     "sampler": Option("sampler", "log-uniform", "Which classes compete with the target."),
@@ -73,14 +75,14 @@ RUN = Declaration(
         Option(
             "test_size",
             10_000,
-            "Other examples held out for `evaluate`, which choose nothing.",
+            "Further examples held out for `evaluate`; they have no influence on the training.",
             most=10**9,
             group=VALIDATION,
         ),
         Option(
             "validate_every",
             0,
-            "Steps between validations; 0 is once an epoch.",
+            "Steps between validations; 0 validates once an epoch.",
             most=MAX_STEPS,
             only_with="validation_size",
             group=VALIDATION,
@@ -104,7 +106,7 @@ RUN = Declaration(
         Option(
             "checkpoint_every",
             0,
-            "Steps between checkpoints; 0 is once an epoch.",
+            "Steps between checkpoints; 0 writes one an epoch.",
             most=MAX_STEPS,
             group=KEEPING,
         ),
@@ -126,14 +128,14 @@ RUN = Declaration(
         Option(
             "threads",
             0,
-            "Threads for arithmetic; 0 leaves them to torch.",
+            "Threads to compute with; 0 lets torch decide.",
             most=1024,
             group=KEEPING,
         ),
         Option(
             "tracking",
             "",
-            "Where metrics go besides the run's own file; empty is nowhere else.",
+            "Where metrics are sent besides the run's own file; empty sends them nowhere else.",
             choices=("", "tensorboard", "mlflow"),
             group=KEEPING,
         ),
@@ -156,20 +158,20 @@ SOURCES: dict[str, Declaration] = {
             Option(
                 "titles",
                 "",
-                "File with titles and the like to show; empty takes that of the items' features.",
+                "File with titles and other columns to show; empty takes that of item features.",
                 group=DATA,
             ),
             Option(
                 "core",
                 0,
-                "Interactions that every user and item of a log must have; 0 keeps all.",
+                "Keep only users and items with at least this many interactions; 0 keeps all.",
                 most=MAX_COUNT,
                 group=DATA,
             ),
             Option(
                 "split",
                 "last",
-                "What of a log is held out: the last item of some users, the last fifth of the "
+                "What is held out of a log: the last item of some users, the last fifth of the "
                 "time, or whole users.",
                 choices=("last", "time", "user"),
                 group=VALIDATION,
@@ -184,20 +186,20 @@ SOURCES: dict[str, Declaration] = {
             Option(
                 "unknown",
                 "",
-                "The word that stands for those below min_count; empty leaves them out.",
+                "The word that replaces those rarer than min_count; empty leaves them out.",
                 group=DATA,
             ),
             Option("end", "", "A word that ends every line; empty adds none.", group=DATA),
             Option(
                 "tokens",
                 "",
-                "Regular expression of a word; empty splits at white space.",
+                "Regular expression that matches a word; empty splits at white space.",
                 group=DATA,
             ),
             Option(
                 "phrases",
                 0,
-                "How many times pairs of words are joined into phrases.",
+                "Passes that join frequent pairs of words into phrases.",
                 most=10,
                 group=DATA,
             ),

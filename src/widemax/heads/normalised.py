@@ -16,7 +16,7 @@ from widemax.validation import check_positive
 
 _ROWS_AT_ONCE = 8192
 
-ALPHA = Option("alpha", 0.1, "Weight of the penalty that brings log Z to 0.", least=1e-9, most=1e9)
+ALPHA = Option("alpha", 0.1, "Weight of the penalty that keeps log Z near 0.", least=1e-9, most=1e9)
 
 
 class _NormalisedHead(BatchHead, ScorerHead):
@@ -76,7 +76,7 @@ class SelfNormalisedHead(_NormalisedHead):
         Option(
             "fraction",
             0.1,
-            "Part of the examples whose log Z is computed.",
+            "Fraction of the examples whose log Z is computed.",
             least=1e-6,
             most=1.0,
         ),

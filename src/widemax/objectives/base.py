@@ -18,7 +18,7 @@ REMOVED = float("-inf")
 
 
 LABEL_SMOOTHING = Option(
-    "label_smoothing", 0.0, "Part of the label that is spread over all classes.", most=0.999
+    "label_smoothing", 0.0, "Fraction of the label spread over all classes.", most=0.999
 )
 OVER_ALL = Need("sampler", names=("all",), why="is over every class")
 

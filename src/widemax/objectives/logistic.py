@@ -178,7 +178,7 @@ def full_logistic(
 CALIBRATION = Option(
     "calibration",
     0.75,
-    "How far gbce undoes the overconfidence that sampling brings, from 0 to 1.",
+    "How much of the overconfidence due to sampling gbce removes, from 0 to 1.",
     most=1.0,
 )
 

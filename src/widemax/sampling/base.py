@@ -29,16 +29,16 @@ _TRIES_PER_SAMPLE_BEFORE_GIVING_UP = 128
 NUM_SAMPLES = Option(
     "num_samples",
     1024,
-    "Classes drawn for each batch; at most half of all where they are distinct.",
+    "Classes drawn for each batch; if distinct, at most half of all classes.",
     least=1,
     most=2**28,
 )
-UNIQUE = Option("unique", True, "Whether the classes of one draw are distinct.")
-PER_EXAMPLE = Option("per_example", False, "Whether each example draws classes of its own.")
+UNIQUE = Option("unique", True, "Whether the drawn classes are distinct.")
+PER_EXAMPLE = Option("per_example", False, "Whether each example draws its own classes.")
 DISTORTION = Option(
     "distortion",
     0.75,
-    "The power of the counts by which classes are drawn; below 0, rare ones more often.",
+    "Classes are drawn by their counts to this power; below 0, rare ones more often.",
     least=-float(MAX_DISTORTION),
     most=float(MAX_DISTORTION),
 )

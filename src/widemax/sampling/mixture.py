@@ -22,7 +22,7 @@ from widemax.validation import ABSENT, check_num_samples, check_positive, check_
         Option(
             "mixture",
             "unigram=1, uniform=1",
-            "The samplers that are mixed, with weights.",
+            "The samplers to mix, with weights, such as in-batch=1, uniform=1.",
             parts="sampler",
         ),
     ],

@@ -16,17 +16,17 @@ BIAS = Option("bias", False, "Whether each class has a bias.")
 SIMILARITY = Option(
     "similarity",
     "dot",
-    "What two vectors score: their product, or the cosine between them.",
+    "How two vectors are compared: by their dot product or by their cosine.",
     choices=("dot", "cosine"),
 )
 TEMPERATURE = Option(
     "temperature",
     1.0,
-    "What the similarity is divided by, never the bias.",
+    "Divides the similarity, never the bias.",
     least=1e-6,
     most=1e6,
 )
-NUM_LAYERS = Option("num_layers", 0, "Hidden layers of a tower.", most=16)
+NUM_LAYERS = Option("num_layers", 0, "Hidden layers of each tower.", most=16)
 HIDDEN_SIZE = Option("hidden_size", 200, "Units of each hidden layer.", least=1, most=65_536)
 
 

@@ -25,11 +25,11 @@ _MAX_WIDTH = 64
     "char-cnn",
     options=[
         BIAS,
-        Option("filters", 64, "Outputs of each convolution.", least=1, most=4096),
+        Option("filters", 64, "Output channels of each convolution.", least=1, most=4096),
         Option(
             "correction_dimension",
             16,
-            "Length of the vector by which a class may differ from its spelling; 0 has none.",
+            "Length of each class's own vector beside that of its spelling; 0 has none.",
             most=4096,
         ),
     ],

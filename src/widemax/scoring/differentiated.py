@@ -27,7 +27,13 @@ class _Block(NamedTuple):
     "differentiated",
     options=[
         BIAS,
-        Option("frequency_blocks", 3, "Blocks of classes by frequency.", least=1, most=16),
+        Option(
+            "frequency_blocks",
+            3,
+            "Number of blocks, by frequency, that classes are put into.",
+            least=1,
+            most=16,
+        ),
     ],
 )
 class DifferentiatedScorer(Scorer):

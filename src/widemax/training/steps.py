@@ -46,7 +46,7 @@ class Examples(Protocol):
 
 
 LEARNING_RATE = Option(
-    "learning_rate", 0.001, "The step size after warming up.", least=1e-12, most=1000.0
+    "learning_rate", 0.001, "The learning rate after the warm-up.", least=1e-12, most=1000.0
 )
 SCHEDULE = Option(
     "schedule",
@@ -55,13 +55,17 @@ SCHEDULE = Option(
     choices=("constant", "linear", "cosine"),
 )
 WARMUP_STEPS = Option(
-    "warmup_steps", 0, "Steps in which the learning rate rises from 0.", most=10**12
+    "warmup_steps", 0, "Steps over which the learning rate rises from 0.", most=10**12
 )
 EPOCHS = Option(
     "epochs", 10, "Passes over the data.", least=1, most=1_000_000, unless="steps", group=_LENGTH
 )
 STEPS = Option(
-    "steps", 0, "Steps to train instead of epochs; 0 counts epochs.", most=10**12, group=_LENGTH
+    "steps",
+    0,
+    "Steps to train for, instead of epochs; 0 goes by epochs.",
+    most=10**12,
+    group=_LENGTH,
 )
 
 
@@ -71,15 +75,15 @@ STEPS = Option(
         Option(
             "optimizer",
             "adam",
-            "The optimiser; each touches only the rows that a batch used.",
+            "The optimiser; each updates only the rows that a batch used.",
             choices=tuple(OPTIMIZERS),
         ),
         LEARNING_RATE,
-        Option("weight_decay", 0.0, "Pull of the touched rows towards 0.", most=1000.0),
+        Option("weight_decay", 0.0, "Weight decay of the rows that a step updates.", most=1000.0),
         Option("clip_norm", 0.0, "Largest norm of the gradient; 0 does not clip.", most=1e9),
         SCHEDULE,
         WARMUP_STEPS,
-        Option("batch_size", 512, "Examples in a step.", least=1, most=2**20, group=_LENGTH),
+        Option("batch_size", 512, "Examples per step.", least=1, most=2**20, group=_LENGTH),
         EPOCHS,
         STEPS,
     ],

@@ -34,7 +34,7 @@ from widemax.validation import ABSENT, Counts, check_hidden, check_num_classes
         Option(
             "reduction",
             4.0,
-            "How many times smaller the vectors of each cluster are than the one's before.",
+            "Factor by which vectors get shorter from one cluster to the next.",
             least=1.0,
             most=64.0,
         ),

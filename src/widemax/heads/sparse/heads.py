@@ -84,7 +84,7 @@ def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @declare.head(
     "top-k-softmax",
-    options=[Option("top_k", 100, "Classes that have a probability.", least=1, most=2**28)],
+    options=[Option("top_k", 100, "Best classes that share the probability.", least=1, most=2**28)],
     traits=["vectors"],
 )
 class TopKSoftmaxHead(SparseHead):

@@ -26,7 +26,7 @@ from widemax.validation import check_hidden, check_num_samples, check_whole
         Option(
             "tree",
             "huffman",
-            "The tree of the classes: by their counts, or all paths alike.",
+            "The tree over the classes: short paths for frequent ones, or all about equal.",
             choices=("balanced", "huffman"),
         ),
     ],

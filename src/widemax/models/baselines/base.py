@@ -15,9 +15,7 @@ from widemax.models.context_head import ContextHead
 from widemax.models.retrieval.history import HistoryModel
 from widemax.validation import ABSENT, check_ids, check_tensor
 
-REGULARISATION = Option(
-    "regularisation", 1.0, "Weight of the squared parameters.", least=1e-9, most=1e9
-)
+REGULARISATION = Option("regularisation", 1.0, "Weight of the L2 penalty.", least=1e-9, most=1e9)
 
 
 class SetHead(ContextHead):

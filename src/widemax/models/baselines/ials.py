@@ -26,8 +26,10 @@ _SYSTEMS_AT_ONCE = 2**22
         DIMENSION,
         MAX_HISTORY,
         REGULARISATION,
-        Option("confidence", 10.0, "Weight of what was chosen over what was not.", most=1e9),
-        Option("num_sweeps", 15, "Times that users and items are solved.", least=1, most=10_000),
+        Option("confidence", 10.0, "Weight of chosen items relative to all others.", most=1e9),
+        Option(
+            "num_sweeps", 15, "Times that users and items are solved in turn.", least=1, most=10_000
+        ),
     ],
     slots=["trainer"],
     traits=["fitted"],

@@ -19,8 +19,8 @@ _MOST_ENTRIES = 2**32
     "item-knn",
     options=[
         MAX_HISTORY,
-        Option("num_neighbours", 100, "Neighbours kept of each item.", least=1, most=2**20),
-        Option("shrinkage", 10.0, "Pull of rarely shared items towards 0.", most=1e9),
+        Option("num_neighbours", 100, "Neighbours kept for each item.", least=1, most=2**20),
+        Option("shrinkage", 10.0, "Lowers the similarity of items that few users share.", most=1e9),
     ],
     slots=["trainer"],
     traits=["fitted"],

@@ -23,7 +23,7 @@ _PROPOSAL_REACH = 16
 HEAD_UNITS = Option(
     "head_units",
     0,
-    "Rectified units between the model and its output layer; 0 has none.",
+    "Rectified units between the model and its output layer; 0 adds none.",
     most=2**16,
 )
 

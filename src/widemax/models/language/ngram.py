@@ -67,11 +67,17 @@ class NGramHead(ContextHead):
     "n-gram",
     slots=["trainer"],
     options=[
-        Option("order", 5, "Words of the longest n-grams that are counted.", least=1, most=16),
+        Option(
+            "order",
+            5,
+            "Length of the longest n-grams that are counted, in words.",
+            least=1,
+            most=16,
+        ),
         Option(
             "smoothing",
             "modified-kneser-ney",
-            "How unseen n-grams are predicted.",
+            "How n-grams that were never seen get a probability.",
             choices=("kneser-ney", "maximum-likelihood", "modified-kneser-ney"),
         ),
     ],

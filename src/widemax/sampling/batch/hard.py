@@ -22,7 +22,7 @@ Score = Callable[[Tensor, Tensor], Tensor]
     "batch-hard-negatives",
     options=[
         NUM_SAMPLES,
-        Option("semi_hard", False, "Whether classes below the target's score come first."),
+        Option("semi_hard", False, "Whether classes that score below the target are taken first."),
     ],
     needs=[
         Need(

@@ -15,7 +15,9 @@ from widemax.validation import ABSENT, MAX_SAMPLES, check_whole
 
 @declare.sampler(
     "queue",
-    options=[Option("queue_size", 2048, "Earlier targets that compete.", least=1, most=2**28)],
+    options=[
+        Option("queue_size", 2048, "Targets of earlier batches that compete.", least=1, most=2**28)
+    ],
     traits=["probability", "mixes"],
 )
 class QueueSampler(InBatchSampler):

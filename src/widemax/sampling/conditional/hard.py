@@ -49,11 +49,11 @@ class ModelRankedSampler(Sampler):
     "hard-negatives",
     options=[
         NUM_SAMPLES,
-        Option("first_rank", 0, "Best classes that are passed over.", most=2**28),
+        Option("first_rank", 0, "How many of the best classes are skipped.", most=2**28),
         Option(
             "num_ranks",
             0,
-            "Ranks from which the samples are drawn; 0 takes as many as there are samples.",
+            "How many ranks samples are drawn from; 0 takes as many as there are samples.",
             most=2**28,
         ),
     ],

@@ -24,7 +24,7 @@ from widemax.validation import (
 )
 
 PROPOSAL_ORDER = Option(
-    "proposal_order", 3, "Length of the n-grams by which classes are drawn.", least=1, most=16
+    "proposal_order", 3, "Length of the n-grams that classes are drawn by.", least=1, most=16
 )
 
 

@@ -30,7 +30,9 @@ from widemax.validation import (
 @declare.sampler(
     "partition",
     options=[
-        Option("max_classes", 8192, "Distinct targets of a part of the data.", least=2, most=2**28)
+        Option(
+            "max_classes", 8192, "Most distinct targets in a part of the data.", least=2, most=2**28
+        )
     ],
     traits=["probability", "corpus"],
     needs=[Need("model", trait="windows", why="reads the data part by part, target by target")],
