@@ -105,6 +105,13 @@ def test_the_output_layer_shares_the_items_unless_it_is_told_otherwise(name):
     assert not torch.equal(model.head.scorer.weight, model.encoder.items.weight)
 
 
+@pytest.mark.parametrize("name", ["youtube-dnn", "mind", "sdm"])
+def test_features_of_users_have_vectors_of_the_length_that_is_set(name):
+    for given, length in (({}, 16), ({"feature_dimension": 5}, 5)):
+        model = created(name, user_features=features_of(CODES[:5]), **given)
+        assert model.encoder.user_features.output_dimension == length
+
+
 def test_a_scorer_that_reads_names_gets_the_keys():
     keys = [f"word{number}" for number in range(V)]
     model = SkipGram.create(COUNTS, keys=keys, scorer="char-cnn", trainer="torch")

@@ -82,7 +82,7 @@ class Model(nn.Module, ABC):
         >>> type(SkipGram.create([9, 5, 1], head="hierarchical").head).__name__
         'HierarchicalHead'
         """
-        # Here, because it builds every model, and every model is one of these.
+        # Not at the top: it imports all models, and they import this class.
         from widemax.models.building import build_model
 
         config = Config(source=None, model=declaration_of(cls).name, **settings)
