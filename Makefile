@@ -8,12 +8,12 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 .PHONY: help demo test check bench experiments clean
 
 help:
-	@echo "make demo         a simulated shop from its log to recommendations"
-	@echo "make test         lint, types, tests and doctests"
+	@echo "make demo         simulate a shop, train on its log, recommend"
+	@echo "make test         lint, types, tests and doctests: what a change must pass"
 	@echo "make check        lint and types only"
-	@echo "make bench        speed and memory against named peers"
-	@echo "make experiments  the longer measurements quoted in the docs"
-	@echo "make clean        remove the environment and all caches"
+	@echo "make bench        measure speed and memory against named peers"
+	@echo "make experiments  run the longer measurements that the docs quote (hours)"
+	@echo "make clean        remove .venv and all caches"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("widemax needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11 ...")'

@@ -1,7 +1,7 @@
 """A head inside a LightningModule: Lightning owns the loop, the head stays the same.
 
-Gradients of a sparse table need widemax's own clipping, so the module clips for itself. Needs
-``pip install lightning``; run it: ``python examples/lightning_module.py``.
+The gradients of a sparse table need widemax's own clipping, which the module calls itself. Install
+it with ``pip install lightning``; run it with ``python examples/lightning_module.py``.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class ClickModel(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip dense and sparse gradients together; torch's own function takes no sparse ones."""
+        """Clip dense and sparse gradients together; torch's own takes no sparse ones."""
         if gradient_clip_val is not None:
             wm.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def configure_optimizers(self) -> Any:
-        """Return one optimiser for table and encoder, and its schedule, a step at a time."""
+        """Return one optimiser for table and encoder, and a schedule that moves every step."""
         optimizer = wm.RowAdam(self.parameters(), lr=0.02)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS, eta_min=1e-4)
         return {

@@ -1,7 +1,8 @@
-"""A head in a training loop of your own: nothing of it but the output layer is widemax.
+"""A head in a training loop of your own: only the output layer and the optimiser are from widemax.
 
-One optimiser trains the dense encoder and the sparse table, a scheduler of torch lowers its rate,
-and what is trained by sampling is asked exactly. Run it: ``python examples/plain_torch.py``.
+One optimiser trains the dense encoder and the sparse table, a torch scheduler lowers its learning
+rate, and what was trained by sampling is evaluated exactly.
+Run it: ``python examples/plain_torch.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def make_clicks() -> tuple[wm.data.SimulatedWorld, Tensor, Tensor]:
 
 
 def make_encoder() -> nn.Module:
-    """Return what turns the features of a user into a hidden state: any module that ends in D."""
+    """Return what turns a user's features into a hidden state: any module with D outputs."""
     return nn.Sequential(nn.Linear(FEATURES, 64), nn.ReLU(), nn.Linear(64, DIMENSION))
 
 

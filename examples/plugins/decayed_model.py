@@ -37,7 +37,7 @@ class DecayedEncoder(nn.Module):
     options=[
         DIMENSION,
         MAX_HISTORY,
-        wm.Option("half_life", 5.0, "Items after which one counts half.", least=0.1, most=1e4),
+        wm.Option("half_life", 5.0, "Items after which an item counts half.", least=0.1, most=1e4),
     ],
     traits=["gradients", "context", "windows"],
     usual=RETRIEVAL,

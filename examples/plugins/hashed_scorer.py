@@ -17,7 +17,7 @@ import widemax as wm
     options=[wm.Option("buckets", 1000, "Rows of each table.", least=1, most=2**28)],
 )
 class HashedScorer(wm.Scorer):
-    """The vector of a class is the sum of two rows, by its id divided and by its remainder."""
+    """The vector of a class is the sum of two rows, by quotient and remainder of its id."""
 
     def __init__(self, num_classes: int, dimension: int, *, buckets: int) -> None:
         super().__init__()

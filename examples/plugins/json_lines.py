@@ -1,4 +1,4 @@
-"""A file format of your own: one JSON object a line.
+"""A file format of your own: one JSON object per line.
 
 widemax --plugin examples/plugins/json_lines.py train log.jsonl --folder run
 """
@@ -17,7 +17,7 @@ from widemax.data.reading.formats import FileHead, TableFormat
 class JsonLinesFormat(TableFormat):
     """JSON lines: every line is an object."""
 
-    rank = 15  # before text and CSV would take the lines for theirs
+    rank = 15  # asked before CSV and text, which would take the lines for theirs
 
     @staticmethod
     def recognises(head: FileHead) -> bool:

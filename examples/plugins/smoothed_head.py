@@ -1,4 +1,4 @@
-"""A head of your own: the exact softmax, its labels smoothed.
+"""A head of your own: the exact softmax with smoothed labels.
 
     widemax --plugin examples/plugins/smoothed_head.py train log.csv --folder run \
         --head smoothed-full --label-spread 0.1
@@ -16,11 +16,13 @@ from widemax.heads.batch import Batch
 
 @wm.declare.head(
     "smoothed-full",
-    options=[wm.Option("label_spread", 0.1, "Part of the label for all classes.", most=0.9)],
+    options=[
+        wm.Option("label_spread", 0.1, "Fraction of the label spread over all classes.", most=0.9)
+    ],
     traits=["vectors"],
 )
 class SmoothedFullHead(ScorerHead, BatchHead):
-    """The exact softmax with a part of the label spread over all classes."""
+    """The exact softmax with a fraction of the label spread over all classes."""
 
     def __init__(self, scorer: wm.Scorer, *, label_spread: float) -> None:
         super().__init__(scorer)

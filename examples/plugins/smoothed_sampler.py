@@ -22,7 +22,7 @@ from widemax.sampling import DrawnSampler
     traits=["draws", "probability", "mixes"],
 )
 class SmoothedUnigramSampler(DrawnSampler):
-    """Draws classes by their counts, to each of which a constant is added.
+    """Draws classes in proportion to their counts plus a constant.
 
     Formula: p(y) = (count(y) + s) / Σ (count + s).
 
