@@ -164,6 +164,7 @@ def train(
     Ends early when ``patience`` epochs have brought nothing better; 0 keeps the last state.
     """
     data = DataSummary.of(source)
+    torch.manual_seed(config.seed)
     model = build_model(config, data, source.sequences)
     steps = build_steps(config, model, data, source.sequences, source.goals)
     rate = plan_of(config, steps).learning_rate
