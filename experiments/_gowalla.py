@@ -1,6 +1,6 @@
 """What the experiment on Gowalla shares: the data, training on whole histories, the judging.
 
-Each line of gowalla/train.txt, valid.txt and test.txt is a user and his items, without an order
+Each line of gowalla/train.txt, valid.txt and test.txt is a user and their items, without an order
 that means anything. Settings are chosen by valid after training on train alone; the test is asked
 once, after training on train and valid together. Every ranking is over all items, without those
 that the user had in what the model was trained on.
@@ -117,7 +117,7 @@ class BagBatch:
 
 
 class LeaveOneOutBags:
-    """Each item of a user as a target, by all his others: a few targets of one user to a row.
+    """Each item of a user as a target, by all their others: a few targets of one user to a row.
 
     What rows cost is the reading of the bag; all targets of a row share it.
     """
@@ -154,7 +154,7 @@ class LeaveOneOutBags:
 
 
 class LeaveOneOut(nn.Module):
-    """Trains a model whose user is the mean of his items, without reading them for each target.
+    """Trains a model whose user is the mean of their items, without reading them for each target.
 
     Formula: with m the mean of a user's n items, that of the n − 1 others than t is
     (n·m − v_t) / (n − 1). The losses are those of the model on all other items as a context. In

@@ -47,7 +47,7 @@ OBJECTIVES: dict[Correction, Objective] = {
 
 @dataclass(frozen=True)
 class BagSetting:
-    """A user as the mean of all his other items, by Adam; chosen on valid."""
+    """A user as the mean of all their other items, by Adam; chosen on valid."""
 
     opponents: Opponents = "uniform"
     correction: Correction = "log Q"
@@ -74,7 +74,7 @@ class BagSetting:
         nn.init.normal_(encoder.items.weight, std=self.deviation)
         model = YouTubeDNN(encoder, self.head(stage, encoder.items))
         steps = GradientSteps(
-            # What a user chose elsewhere in the batch is no negative of his.
+            # What a user chose elsewhere in the batch is no negative of theirs.
             LeaveOneOut(model, apart=self.by_batch, left_out=self.left_out),
             RowAdam(model.parameters(), weight_decay=self.weight_decay),
             LeaveOneOutBags(stage.train, targets_a_row=self.targets_a_row),

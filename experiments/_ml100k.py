@@ -101,7 +101,7 @@ class NewFilms:
     asked: Holdout
     """Of the test: users whose last film is a new one."""
     tuning: Holdout
-    """What training lost, to choose settings by: each user's new films, from all his others."""
+    """What training lost, to choose settings by: each user's new films, from all their others."""
 
 
 def with_new_films(share: float, seed: int) -> NewFilms:
@@ -120,7 +120,7 @@ def with_new_films(share: float, seed: int) -> NewFilms:
 
 
 def _lost(films: Films, new: Tensor) -> Holdout:
-    """The new films [V] that stood among those of each user, as targets from all his others."""
+    """The new films [V] that stood among those of each user, as targets from all their others."""
     before = films.valid.histories
     lost = before.kept(new[before.values])
     rows = (lost.lengths > 0).nonzero()[:, 0]

@@ -1,9 +1,9 @@
-"""Recommendations on Gowalla: a user as the mean of his items, Item2Vec, and what log Q is worth.
+"""Recommendations on Gowalla: a user as the mean of their items, Item2Vec, and what log Q is worth.
 
 29,858 users, 40,981 places, the split of LightGCN. Vectors of 64 throughout. The first rows are
 trained to the end; those with in-batch negatives differ in the correction alone, and share a
 smaller budget. A model is fitted on train and valid, and asked once for the 20 best of all places,
-without those that the user had, to be compared with his test places.
+without those that the user had, to be compared with their test places.
 
     python experiments/gowalla.py [--rows cosine,item2vec] [--resume] [--json FILE] [--check]
     python experiments/gowalla.py --valid [--rows cosine] [--with learning_rate=0.01 …]

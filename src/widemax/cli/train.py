@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from widemax.runs.preparing import Training
     from widemax.training.loop import Progress as TrainingProgress
 
+_FINISHED = {
+    "steps": "finished",
+    "patience": "stopped, because the metric did not improve any more,",
+    "time": "stopped, because the time budget was used up,",
+}
+
 __all__ = ["TrainCommand", "train", "train_run"]
 
 
@@ -117,7 +123,8 @@ def train_run(
             command = ["widemax", "train", str(source), "--folder", str(folder), "--resume"]
             display.say(f"saved; continue with: {shlex.join(command)}")
             raise KeyboardInterrupt from None
-    display.say(f"finished by {progress.finished} after {progress.step:,} steps: {folder}")
+    steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
+    display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
 
 
 def _check_same_settings(folder: Path, resolved: ResolvedConfig) -> None:

@@ -22,6 +22,9 @@ from widemax.declarations import (
 GRADIENTS = "gradients"
 """The trait of models that can be trained by gradients."""
 
+PER_EXAMPLE = "per-example"
+"""The trait of samplers that always draw for each example."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
@@ -111,6 +114,7 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
         if reason := _no_effect(name, options, values, parts, source):
             raise ValueError(f"{name} {reason}")
     _check_fit(parts, [each for _, each in mixed], values)
+    _check_mixed([each for _, each in mixed], values)
     return Resolution(parts=parts, mixed=mixed, options=options, values=values, origins=origins)
 
 
@@ -277,6 +281,23 @@ def _without_slot(slot: str, parts: Mapping[str, Declaration]) -> str:
             article = "an" if slot[0] in "aeiou" else "a"
             return f"{_without_slot(kind, parts)}, and a {kind} with {article} {slot}"
     raise AssertionError(slot)
+
+
+def _check_mixed(mixed: list[Declaration], values: Mapping[str, Value]) -> None:
+    """Raise for parts that draw for each example beside parts that draw for the whole batch."""
+    by_example = [each.name for each in mixed if PER_EXAMPLE in each.traits]
+    shared = [
+        each.name
+        for each in mixed
+        if PER_EXAMPLE not in each.traits
+        and not any(option.name == "per_example" for option in each.options)
+    ]
+    if shared and (by_example or values.get("per_example")):
+        other = f"{by_example[0]!r} draws" if by_example else "per_example = true draws"
+        raise ValueError(
+            f"mixture: {shared[0]!r} has one list of candidates for the whole batch and {other} "
+            "for each example: they cannot be mixed"
+        )
 
 
 def _check_fit(

@@ -68,6 +68,9 @@ def find(kind: str, name: object, *, argument: str = "") -> Declaration:
     """
     found = declared(kind).get(name) if isinstance(name, str) else None
     if found is None:
+        load_installed_plugins()
+        found = declared(kind).get(name) if isinstance(name, str) else None
+    if found is None:
         known = names(kind)
         raise ValueError(
             f"{argument or kind} must be one of {', '.join(known)}, "

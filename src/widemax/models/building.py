@@ -28,6 +28,9 @@ from widemax.vocabulary import Vocabulary
 _FACTS = ("num_classes", "counts", "dimension", "scorer", "sampler", "objective", "seed")
 """What a constructor gets if it has a parameter of that name."""
 
+_OF_THE_RUN = {"num_samples", "max_history", "item_features", "user_features"}
+"""Options that a run or a head reads for the method that declares them."""
+
 
 def build_model(
     config: Config, data: DataSummary, corpus: Sequences | None = None, *, strict: bool = False
@@ -77,9 +80,16 @@ def built(declaration: Declaration, setup: RunSetup) -> Any:
     arguments |= {name: getattr(setup, name) for name in facts}
     if declaration.kind == "objective":
         return partial(thing, **arguments) if arguments else thing
+    for name in _OF_THE_RUN - parameters.keys():
+        arguments.pop(name, None)
+    if wrong := arguments.keys() - parameters.keys():
+        raise ValueError(
+            f"{declaration.kind} {declaration.name!r} declares {min(wrong)!r}, which "
+            f"{declaration.lives} does not take: a flag without an effect"
+        )
     if "num_samples" in parameters:
         arguments["num_samples"] = setup.num_samples
-    return thing(**{name: value for name, value in arguments.items() if name in parameters})
+    return thing(**arguments)
 
 
 class RunSetup:

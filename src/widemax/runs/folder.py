@@ -111,7 +111,9 @@ def check_run(folder: Path) -> dict[str, Any]:
     path = folder / _DESCRIPTION
     if not path.is_file():
         raise ValueError(f"{folder} is not the folder of a run: it has no {_DESCRIPTION}")
-    description = read_manifest(path, FORMAT_VERSION, version_field=_VERSION)
+    description = read_manifest(
+        path, FORMAT_VERSION, version_field=_VERSION, if_older="train it again"
+    )
     for name, wanted in _FIELDS.items():
         if type(description.get(name)) not in wanted:
             raise ValueError(

@@ -125,7 +125,7 @@ def write_manifest(
 
 
 def read_manifest(
-    path: str | Path, version: int, *, version_field: str = VERSION_FIELD
+    path: str | Path, version: int, *, version_field: str = VERSION_FIELD, if_older: str = ""
 ) -> dict[str, Any]:
     """Return the object that ``write_manifest`` wrote, its version included.
 
@@ -144,22 +144,25 @@ def read_manifest(
         raise DamagedFileError(
             path, f"is damaged: its {version_field} must be a whole number above 0, got {found!r}"
         )
-    check_version(str(path), found, version)
+    check_version(str(path), found, version, if_older)
     return dict(manifest)
 
 
-def check_version(name: str, found: int, readable: int) -> None:
+def check_version(name: str, found: int, readable: int, if_older: str = "") -> None:
     """Raise if a file has another format version than the one that this widemax reads.
+
+    ``if_older`` says what else can be done about an older one.
 
     >>> check_version("index.json", 3, 2)
     Traceback (most recent call last):
     ValueError: index.json has format version 3 and this widemax reads 2: a newer widemax is needed
     """
     if found != readable:
-        needed = "a newer" if found > readable else "an older"
+        needed = "a newer widemax is needed"
+        if found < readable:
+            needed = "an older widemax is needed" + (f", or {if_older}" if if_older else "")
         raise ValueError(
-            f"{name} has format version {found} and this widemax reads {readable}: "
-            f"{needed} widemax is needed"
+            f"{name} has format version {found} and this widemax reads {readable}: {needed}"
         )
 
 

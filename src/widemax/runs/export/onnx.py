@@ -27,6 +27,10 @@ def export_onnx(path: str | Path, run: Run) -> None:
     encoder: Any = getattr(run.model, "encoder", None)
     if encoder is None:
         raise ValueError(f"{type(run.model).__name__} has no encoder to export: it counts")
+    if not isinstance(encoder, BagEncoder):
+        raise ValueError(
+            f"onnx can hold the encoder of next-item, cbow and skip-gram, not of {run.config.model}"
+        )
     write_onnx_encoder(path, encoder)
 
 
