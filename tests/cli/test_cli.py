@@ -1,5 +1,6 @@
 """The program as a user meets it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -274,16 +275,47 @@ def test_a_terminal_shows_a_clock_that_vanishes(monkeypatch, capsys):
     ("flags", "said"),
     [
         (["--trainer", "torch", "--num-samples", "900"], True),
-        (["--trainer", "torch"], False),
+        # Also where it is the default.
+        (["--trainer", "torch"], True),
         # Draws that need not be distinct can be as many as one likes.
         (["--trainer", "torch", "--num-samples", "900", "--no-unique"], False),
         (["--num-samples", "900"], False),
     ],
 )
-def test_fewer_samples_than_asked_for_are_said(flags, said, words, tmp_path, monkeypatch, capsys):
+def test_fewer_samples_than_asked_for_are_said(
+    flags, said, words, tmp_path, monkeypatch, capsys, caplog
+):
     source, folder = words.parent.parent / "text", tmp_path / "run"
     code, printed = call(
         monkeypatch, capsys, "train", source, "--folder", folder, "--steps", "1", *flags
     )
     assert code == 0
-    assert ("num_samples is more than half of the classes: 4 are drawn" in printed.err) == said
+    assert ("is more than there are to choose from: 4 are drawn" in caplog.text) == said
+
+
+def test_a_plugin_cannot_claim_a_setting_of_every_run(tmp_path):
+    """In a process of its own, where nothing of the configuration was imported before."""
+    plugin = tmp_path / "claims.py"
+    plugin.write_text(
+        "import widemax as wm\n"
+        "@wm.declare.objective('mine', options=[wm.Option('seed', 'a', 'A text.')])\n"
+        "def mine(): 'Mine.'\n"
+    )
+    command = [sys.executable, "-m", "widemax", "--plugin", str(plugin), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "declares 'seed' otherwise than run" in done.stderr
+    assert "Traceback" not in done.stderr
+    shown = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "WIDEMAX_DEBUG": "1"}
+    )
+    assert "Traceback" in shown.stderr
+
+
+def test_neighbours_of_several_keys_are_one_json_document(words, monkeypatch, capsys):
+    keys = json.loads(call(monkeypatch, capsys, "similar", words, "the", "--json")[1].out)
+    first, second = keys[0]["key"], keys[1]["key"]
+    _, printed = call(monkeypatch, capsys, "similar", words, first, second, "--json")
+    found = json.loads(printed.out)
+    assert list(found) == [first, second]
+    assert all(row["key"] != key for key, rows in found.items() for row in rows)

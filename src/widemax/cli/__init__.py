@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the program ``widemax``.
+    """Run the program ``widemax``; Ctrl-C at any moment ends it with exit code 130.
 
     Plug-ins come first: the flags of a verb are those of the methods that are known by then.
     """
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        sys.stderr.write("widemax: stopped\n")
+        sys.exit(130)
+
+
+def _run(arguments: list[str]) -> None:
+    # The settings of every run are known before a plug-in can claim one of their names.
+    import widemax.config.run_options  # noqa: F401
     from widemax.cli.errors import ErrorDisplay
     from widemax.declarations.table import load_installed_plugins, load_plugin
 
-    arguments = sys.argv[1:] if arguments is None else arguments
-    errors = ErrorDisplay(tracebacks="--debug" in arguments)
+    debug = "--debug" in arguments or bool(os.environ.get("WIDEMAX_DEBUG"))
+    errors = ErrorDisplay(tracebacks=debug)
     try:
         load_installed_plugins()
         for plugin in _plugins(arguments):
             load_plugin(plugin)
     except ValueError as error:
         sys.exit(errors.show(error))
-    from widemax.cli.app import main as run
+    from widemax.cli.app import run_app
 
-    run(arguments, errors)
+    run_app(arguments, errors)
 
 
 def _plugins(arguments: list[str]) -> Iterator[str]:

@@ -34,14 +34,18 @@ def load_run(folder: Path) -> Run:
         return Run(folder)
 
 
+def neighbour_rows(found: Iterable[Neighbour]) -> list[dict[str, Any]]:
+    """Return keys, scores and titles as JSON holds them."""
+    return [
+        {"key": each.key, "score": each.score, **({"title": each.title} if each.title else {})}
+        for each in found
+    ]
+
+
 def print_neighbours(found: Iterable[Neighbour], *, as_json: bool) -> None:
     """Print keys, scores and titles, best first."""
     if as_json:
-        rows = [
-            {"key": each.key, "score": each.score, **({"title": each.title} if each.title else {})}
-            for each in found
-        ]
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps(neighbour_rows(found)))
         return
     for each in found:
         title = f"  {printable(each.title)}" if each.title else ""

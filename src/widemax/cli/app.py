@@ -64,12 +64,9 @@ def options(
         context.obj.tracebacks = debug
 
 
-def main(arguments: list[str], errors: ErrorDisplay) -> None:
-    """Run the program; an error is one line: exit code 2 for a mistake, 1 for a defect."""
+def run_app(arguments: list[str], errors: ErrorDisplay) -> None:
+    """Run a verb; an error is one line: exit code 2 for a mistake, 1 for a defect."""
     try:
         app(arguments, obj=errors)
-    except KeyboardInterrupt:
-        typer.echo("widemax: stopped", err=True)
-        sys.exit(130)
     except Exception as error:
         sys.exit(errors.show(error))

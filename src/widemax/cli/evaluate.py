@@ -71,7 +71,7 @@ def _evaluate_log(run: Run, *, by_popularity: bool, as_json: bool) -> None:
         report = replace(report, buckets=())
     if as_json:
         figures = {"users": report.users, "targets": report.targets, **report.metrics()}
-        typer.echo(json_module.dumps(figures))
+        typer.echo(json_module.dumps({name: finite(value) for name, value in figures.items()}))
         return
     typer.echo(str(report))
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json as json_module
 from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import AsJson, Count, Exact, RunFolder, load_run, print_neighbours
+from widemax.cli.answers import (
+    AsJson,
+    Count,
+    Exact,
+    RunFolder,
+    load_run,
+    neighbour_rows,
+    print_neighbours,
+)
 from widemax.cli.printable import printable
 
 
@@ -21,7 +30,11 @@ def similar(
     loaded = load_run(run)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
     answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
+    if json and len(keys) > 1:
+        rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
+        typer.echo(json_module.dumps(rows))
+        return
     for key, found in zip(keys, answers, strict=True):
-        if len(keys) > 1 and not json:
+        if len(keys) > 1:
             typer.echo(f"{printable(key)}:")
         print_neighbours(found, as_json=json)

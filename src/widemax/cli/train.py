@@ -113,7 +113,7 @@ def train_run(
             on_step=display.step,
             on_validation=display.validation,
         )
-    display.training(training, vectors=vectors, asked="num_samples" in resolved.given)
+    display.training(training, vectors=vectors)
     if resume:
         display.say(f"resumed at step {training.loop.progress.step:,}")
     with display.showing(training.loop.plan.total_steps, training.loop.progress.step):
@@ -157,8 +157,8 @@ class _Display:
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def training(self, training: Training, *, vectors: Path | None, asked: bool) -> None:
-        """Say what is about to be trained, and where it is not what was asked for."""
+    def training(self, training: Training, *, vectors: Path | None) -> None:
+        """Say what is about to be trained."""
         source, parts = training.source, training.config.parts
         what = "words" if source.kind == "text" else "interactions"
         names = ", ".join(f"{slot} {part.name}" for slot, part in parts.items())
@@ -167,9 +167,6 @@ class _Display:
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
         self.say(names)
-        drawn = getattr(training.model.head, "num_samples", None)
-        if asked and drawn is not None and drawn < training.config.num_samples:
-            self.say(f"num_samples is more than half of the classes: {drawn:,} are drawn")
         if training.warm is not None:
             found, classes = training.warm.found, training.warm.classes
             self.say(f"{found:,} of {classes:,} classes start from {vectors}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -47,6 +48,8 @@ from widemax.training.schedules import learning_rate_at
 from widemax.training.steps import FitSteps, Steps
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker, check_tracking
 from widemax.vectors import KeyedVectors
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def plan_of(config: Config, steps: Steps) -> Plan:
@@ -125,6 +128,7 @@ def prepare(
     data, split = DataSummary.of(source), split_source(config, source)
     torch.manual_seed(config.seed)
     model = build_model(config, data, split.sequences)
+    _say_if_fewer_are_drawn(config, model)
     description = describe_source(source_path, source, grown=isinstance(learned, Run))
     warm = None
     if learned is not None:
@@ -167,6 +171,16 @@ def prepare(
         trackers=trackers,
         warm=warm,
     )
+
+
+def _say_if_fewer_are_drawn(config: Config, model: Model) -> None:
+    drawn = getattr(model.head, "num_samples", None)
+    if drawn is not None and drawn < config.num_samples:
+        _LOGGER.warning(
+            "num_samples = %s is more than there are to choose from: %s are drawn",
+            f"{config.num_samples:,}",
+            f"{drawn:,}",
+        )
 
 
 def _read(
