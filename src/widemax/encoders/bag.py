@@ -34,6 +34,10 @@ class BagEncoder(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_classes, dimension))
         nn.init.normal_(self.weight, std=dimension**-0.5)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"weight": range(self.num_classes)}
+
     def forward(self, context: Tensor) -> Tensor:
         """Return the hidden states, [B, D]."""
         context = check_ids("context", context, self.num_classes, absent=True)

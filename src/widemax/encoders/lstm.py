@@ -69,6 +69,10 @@ class LSTMEncoder(nn.Module):
         )
         nn.init.normal_(self.weight, std=dimension**-0.5)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"weight": range(self.num_classes)}
+
     def forward(self, context: Tensor) -> Tensor:
         """Return the state after the last word of each context, [B, ``hidden_size``]."""
         segments, lengths = left_padded(check_context(context, self.num_classes))

@@ -71,6 +71,10 @@ class MINDEncoder(nn.Module):
             self.bilinear.diagonal().add_(1.0)
         self.register_buffer("routing", torch.randn(_PLACES, num_interests, generator=generator))
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"items.weight": range(self.num_classes)}
+
     def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
         """Return the interests of the users, [B, K, D]."""
         items = packed(check_context(context, self.num_classes))

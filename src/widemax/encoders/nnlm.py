@@ -62,6 +62,10 @@ class NNLMEncoder(nn.Module):
         for vectors in (self.weight, self.start):
             nn.init.normal_(vectors, std=dimension**-0.5)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"weight": range(self.num_classes)}
+
     def forward(self, context: Tensor) -> Tensor:
         """Return the hidden states, [B, ``output_dimension``]."""
         if check_tensor("context", context).dim() != 2 or context.shape[1] != self.context_size:

@@ -78,6 +78,10 @@ class SASRecEncoder(nn.Module):
         for vectors in (self.items.weight, self.positions):
             nn.init.normal_(vectors, std=_INITIAL_DEVIATION)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"items.weight": range(self.num_classes)}
+
     def forward(self, context: Tensor) -> Tensor:
         """Return the state after the last item of each context, [B, D]."""
         context = check_context(context, self.num_classes)

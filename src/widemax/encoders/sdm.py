@@ -75,6 +75,10 @@ class SDMEncoder(nn.Module):
         self.query = nn.Parameter(torch.empty(dimension))
         nn.init.normal_(self.query, std=dimension**-0.5)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"items.weight": range(self.num_classes)}
+
     def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
         """Return the user vectors, [B, D]."""
         context = check_context(context, self.num_classes)

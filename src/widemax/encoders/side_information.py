@@ -76,6 +76,10 @@ class SideInformationEncoder(nn.Module):
         for table in (self.weight, self.side_weight):
             nn.init.normal_(table, std=dimension**-0.5)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return dict.fromkeys(("weight", "attention"), range(self.num_classes))
+
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors of some items, [*ids.shape, D]."""
         ids = check_ids("ids", ids, self.num_classes)

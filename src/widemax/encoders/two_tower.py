@@ -47,6 +47,10 @@ class TwoTowerEncoder(nn.Module):
         more = features.output_dimension if features is not None else 0
         self.tower = feed_forward([history_dimension + more, *hidden_sizes, dimension])
 
+    def class_tables(self) -> dict[str, range]:
+        """Return no tensor: the vectors of the items are those of the scorer."""
+        return {}
+
     def forward(self, history: Tensor, users: Tensor | None = None) -> Tensor:
         """Return the hidden states, [B, dimension]."""
         check_hidden(history, self.history_dimension)

@@ -57,6 +57,10 @@ class YouTubeDNNEncoder(nn.Module):
         self.user_features = user_features
         self.items = item_table(num_classes, dimension, sparse=sparse)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"items.weight": range(self.num_classes)}
+
     def forward(
         self, context: Tensor, users: Tensor | None = None, ages: Tensor | None = None
     ) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +22,9 @@ from widemax.vectors.rows import read_header
 from widemax.vocabulary import Vocabulary
 
 _LONGEST_LINE = 2**25
-
-_CLASS_TABLES = (
-    "encoder.weight",
-    "encoder.items.weight",
-    "encoder.attention",
-    "head.scorer.weight",
-    "head.scorer.bias",
-)
-"""What in the state of a model has one row a class."""
+_PARTS = ("encoder", "head.scorer")
+"""What of a model learns something about its classes that another run can start from."""
+_NO_INPUT = "{} has no input vectors that could be initialised"
 
 Learned = KeyedVectors | Run | str | Path
 """What a run may start from: vectors, a run, or the path of either."""
@@ -109,27 +104,75 @@ def warm_start(model: Model, vocabulary: Vocabulary, learned: KeyedVectors | Run
 def _continue(model: Model, vocabulary: Vocabulary, learned: Run) -> WarmStart:
     """Copy what another run of the same model has learned, class tables by their keys."""
     found, taken = _matched(vocabulary, learned.vocabulary.keys.cast(pl.String))
-    own, theirs = model.state_dict(keep_vars=True), learned.model.state_dict()
+    same_ids = vocabulary.keys.equals(learned.vocabulary.keys)
     copied = False
-    for name, value in own.items():
-        other = theirs.get(name)
-        if other is None or not _is_learned(name, value):
+    for part in _PARTS:
+        own, theirs = _part(model, part), _part(learned.model, part)
+        if own is None or theirs is None or type(own) is not type(theirs):
             continue
-        if name in _CLASS_TABLES:
-            _check_width(name, value, other)
-            value.data[found] = other[taken].to(value.dtype)
-            copied = True
-        elif value.shape == other.shape:
-            value.data.copy_(other)
+        tables, their_tables = _class_tables(own), _class_tables(theirs)
+        others = theirs.state_dict()
+        for name, value in own.state_dict(keep_vars=True).items():
+            other = others.get(name)
+            if other is None or not _is_learned(part, value):
+                continue
+            if name in tables:
+                _check_width(f"{part}.{name}", value, other)
+                rows = _rows_in(tables[name], found)
+                their_rows = _rows_in(their_tables[name], taken)
+                # A class that is in another block than before starts anew.
+                both = (rows >= 0) & (their_rows >= 0)
+                value.data[rows[both]] = other[their_rows[both]].to(value.dtype)
+                copied = True
+            elif value.shape == other.shape and (
+                same_ids or _is_shared(f"{part}.{name}", own, value, len(vocabulary))
+            ):
+                value.data.copy_(other)
     if not copied:
-        raise ValueError(f"{type(model).__name__} has no input vectors to start from others")
+        raise ValueError(_NO_INPUT.format(type(model).__name__))
     return WarmStart(found=len(found), classes=len(vocabulary))
 
 
-def _is_learned(name: str, value: Tensor) -> bool:
+def _part(model: Model, name: str) -> nn.Module | None:
+    part: object = model
+    for each in name.split("."):
+        part = getattr(part, each, None)
+    return part if isinstance(part, nn.Module) else None
+
+
+def _class_tables(part: nn.Module) -> Mapping[str, range]:
+    """Return the tensors of an encoder or a scorer that have rows for classes, as it says."""
+    tables = getattr(part, "class_tables", None)
+    return {} if tables is None else tables()
+
+
+def _rows_in(classes: range, ids: Tensor) -> Tensor:
+    """Return the rows of classes in a table of these classes, -1 where they are in another."""
+    inside = (ids >= classes.start) & (ids < classes.stop)
+    return torch.where(inside, ids - classes.start, -1)
+
+
+def _is_learned(part: str, value: Tensor) -> bool:
     """Return whether a tensor is what an encoder or a scorer learns, not what it is told."""
-    return name.startswith("encoder.") or (
-        name.startswith("head.scorer.") and isinstance(value, nn.Parameter)
+    return part == "encoder" or isinstance(value, nn.Parameter)
+
+
+def _is_shared(name: str, part: nn.Module, value: Tensor, num_classes: int) -> bool:
+    """Return whether a tensor that is no class table can be copied as it is.
+
+    If it has as many rows as there are classes, a buffer is what the part was told about them, and
+    stays; a parameter may be a table that nobody declared, unless the part's own class declares.
+    """
+    if num_classes not in value.shape:
+        return True
+    if not isinstance(value, nn.Parameter):
+        return False
+    if "class_tables" in vars(type(part)):
+        return True
+    raise ValueError(
+        f"{name} has {num_classes:,} rows or columns, as many as there are classes, and "
+        f"{type(part).__name__} does not say whether they are classes, whose ids differ in the "
+        "other run: give it a method class_tables"
     )
 
 
@@ -168,7 +211,7 @@ def _tables(model: Model) -> dict[str, Tensor]:
     """Return all of a model that has one row a class, by what it is for."""
     encoder = getattr(model, "encoder", None)
     if not isinstance(encoder, BagEncoder):
-        raise ValueError(f"{type(model).__name__} has no input vectors to start from others")
+        raise ValueError(_NO_INPUT.format(type(model).__name__))
     tables: dict[str, Tensor] = {"input": encoder.weight}
     if isinstance(model.head, ScorerHead) and isinstance(model.head.scorer, TableScorer):
         tables["class"] = model.head.scorer.weight

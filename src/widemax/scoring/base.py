@@ -39,7 +39,8 @@ class Scorer(nn.Module, ABC):
     one list for each row → [B, S].
 
     A scorer of your own needs ``class_vectors``, and if it wants ``class_biases`` and ``queries``;
-    every head, objective and exact evaluation then works with it.
+    every head, objective and exact evaluation then works with it. With ``class_tables`` a run can
+    continue from another one that has it.
     """
 
     num_classes: int
@@ -56,6 +57,13 @@ class Scorer(nn.Module, ABC):
     def queries(self, hidden: Tensor) -> Tensor:
         """Return what is multiplied with the class vectors, [B, D]."""
         return hidden
+
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows.
+
+        A run that continues another one has other ids: these tensors are copied key by key.
+        """
+        return {}
 
     def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) for the given classes, or for all of them."""

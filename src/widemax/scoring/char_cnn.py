@@ -123,6 +123,10 @@ class CharCNNScorer(ComputedScorer):
             bias=setup.options.bias,
         )
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return dict.fromkeys(("correction.weight", "bias"), range(self.num_classes))
+
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
         return self.bias if self.bias is None or ids is None else self.bias[ids]

@@ -120,6 +120,14 @@ class DifferentiatedScorer(Scorer):
             vectors[..., block.columns][inside] = self._rows(block, ids[inside])
         return vectors
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        blocks = {
+            f"weights.{place}": range(block.start, block.stop)
+            for place, block in enumerate(self._blocks())
+        }
+        return {**blocks, "bias": range(self.num_classes)}
+
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
         return self.bias if self.bias is None or ids is None else self.bias[ids]

@@ -182,6 +182,10 @@ class TableScorer(Scorer):
         vectors = table if ids is None else gather_rows(table, ids, sparse=self.sparse)
         return scaled_vectors(vectors, self.similarity)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return dict.fromkeys(("weight", "bias"), range(self.num_classes))
+
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
         if self.bias is None or ids is None:

@@ -167,6 +167,10 @@ class TowerScorer(ComputedScorer):
         """How wide the id's vector and the features are, side by side."""
         return self.id_dimension + (self.features.output_dimension if self.features else 0)
 
+    def class_tables(self) -> dict[str, range]:
+        """Return which tensors have a row for each class, with the classes of their rows."""
+        return {"weight": range(self.num_classes)}
+
     def set_cold(self, cold: Tensor) -> None:
         """Set which classes are scored by their features alone, bool [V]."""
         if check_tensor("cold", cold).shape != (self.num_classes,) or cold.dtype != torch.bool:
