@@ -16,6 +16,7 @@ from tests.config.configurations import OPTIONS, has_effect, settings_beside
 from widemax.cli.app import app as program
 from widemax.cli.config_options import ConfigCommand, with_config_options
 from widemax.config import Config, ResolvedConfig, read_config
+from widemax.config.resolution import varying_defaults
 from widemax.declarations import declared, names
 
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
@@ -99,11 +100,21 @@ def test_help_names_every_flag_its_choices_and_its_default(run):
         assert option.group in text
         if option.choices:
             assert option.limits_sentence in text
-        if option.default != "":
+        line = text[text.index(option.help) :].removeprefix(option.help)
+        if option.name in varying_defaults():
+            assert line.partition("--")[0].count("Default: depends on the model.") == 1
+        elif option.default != "":
             default = str(option.default).lower() if option.kind is bool else option.default
-            assert f"Default: {default}." in text
+            assert f"Default: {default}." in line.partition("--")[0]
     for flag in ("--config", "--no-bias", "--resume"):
         assert flag in text
+
+
+def test_help_has_no_default_of_one_method_for_all(run):
+    """Of EASE it is 500, of iALS 1."""
+    assert "L2 penalty. Default: depends on the model." in words_of(run("--help")[0])
+    assert "L2 penalty. Default: 500.0." in words_of(run("--model=ease", "--help")[0])
+    assert "L2 penalty. Default: 1.0." in words_of(run("--model=ials", "--help")[0])
 
 
 @pytest.mark.parametrize("model", names("model"))

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from tests.config.configurations import OPTIONS, has_effect
-from widemax.config import Config, read_config, show_config
+from widemax.config import Config, read_config, resolution, show_config
 from widemax.config.run_options import AUTO, HEADINGS, RUN, SLOTS, SOURCES
 from widemax.declarations import Option, declared, names
 from widemax.declarations.options import MAX_TEXT
@@ -219,6 +219,52 @@ def test_what_is_usual_gives_way_to_what_is_asked_for():
     assert Config(model="skip-gram", objective="nce").learning_rate == 0.001
     with pytest.raises(ValueError, match="it needs trainer = torch"):
         Config(model="skip-gram", trainer="kernel", optimizer="sgd")
+
+
+@pytest.mark.parametrize("model", ["cbow", "item2vec", "skip-gram"])
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"unique": True}, "kernel needs unique = false"),
+        ({"temperature": 0.5}, "kernel needs temperature = 1.0"),
+        ({"sampler": "in-batch"}, "kernel needs sampler = log-uniform, uniform or unigram"),
+        ({"head": "full"}, "kernel needs head = hierarchical or sampled"),
+        ({"batch_size": 4}, "kernel has no batch_size"),
+    ],
+)
+def test_another_trainer_than_the_usual_one_has_a_reason(model, given, reason):
+    config = Config(model=model, **given)
+    assert (config.trainer, config.origins["trainer"]) == ("torch", f"because {reason}")
+    assert f"# because {reason}\n" in show_config(read_config(None, {"model": model, **given}))
+    if "head" not in given:
+        assert config.objective == "negative-sampling"
+        assert config.sampler == given.get("sampler", "unigram")
+    # Given by hand, it is neither replaced nor explained.
+    assert Config(model=model, **given, trainer="torch").origins["trainer"] == "given"
+
+
+def test_with_torch_words_are_learned_from_a_few_negatives_unless_the_objective_is_another():
+    config = Config(model="skip-gram", trainer="torch")
+    assert (config.sampler, config.objective) == ("unigram", "negative-sampling")
+    assert (config.num_samples, config.unique, config.per_example) == (5, False, True)
+    assert Config(model="skip-gram", objective="sampled-softmax").num_samples == 1024
+
+
+def test_a_number_out_of_range_does_not_change_the_trainer(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        resolution, "_resolved", lambda given, model, source: found.append(model.usual["trainer"])
+    )
+    resolution.resolve({"model": "skip-gram", "dimension": 0}, None)
+    assert found == ["kernel"]
+
+
+def test_settings_stand_heading_by_heading():
+    for options in (Config(model="two-tower").options, resolution.all_options()):
+        groups = [option.group for option in options.values()]
+        assert [group for group, _ in itertools.groupby(groups)] == [
+            heading for heading in HEADINGS if heading in groups
+        ]
 
 
 def test_the_data_decide_on_the_model_and_its_settings():

@@ -298,7 +298,8 @@ def test_settings_that_do_not_fit_are_named(flags, named, text, tmp_path):
 def test_a_model_brings_its_settings_and_flags_win(text, tmp_path):
     folder = tmp_path / "run"
     flags = ["--model", "skip-gram", "--objective", "sampled-softmax", "--min-count", 1]
-    invoke("train", text, "--folder", folder, *flags, "--epochs", 1, "--threads", 1)
+    said = invoke("train", text, "--folder", folder, *flags, "--epochs", 1, "--threads", 1)
+    assert "trainer torch, because kernel needs objective = negative-sampling\n" in said.output
     config = wm.load(folder).config
     assert (config.trainer, config.objective) == ("torch", "sampled-softmax")
     assert (config.dimension, config.min_count, config.epochs) == (100, 1, 1)

@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from widemax.cli.completion import one_of
 from widemax.config import Config, ResolvedConfig, read_config
-from widemax.config.resolution import all_options
-from widemax.config.run_options import SLOTS, place
+from widemax.config.resolution import all_options, varying_defaults
+from widemax.config.run_options import SLOTS
 from widemax.declarations import Option, Value
 
 RESOLVED = "resolved"
@@ -94,29 +94,30 @@ def _methods(arguments: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _parameters() -> dict[str, inspect.Parameter]:
-    # Options of one heading stand together, whichever methods declare them.
-    ordered = sorted(all_options().values(), key=place)
-    annotations: dict[str, Any] = {"config": _FILE, **{each.name: _flag(each) for each in ordered}}
+    varying = varying_defaults()
+    annotations: dict[str, Any] = {"config": _FILE}
+    for name, option in all_options().items():
+        annotations[name] = _flag(option, "depends on the model" if name in varying else "")
     return {
         name: inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             # None is "not given".
-            default=False if get_args(annotation)[0] is bool else None,
+            default=None,
             annotation=annotation,
         )
         for name, annotation in annotations.items()
     }
 
 
-def _flag(option: Option) -> Any:
+def _flag(option: Option, default: str) -> Any:
     flag = option.flag
     names = f"{flag}/{flag.replace('--', '--no-', 1)}" if option.kind is bool else flag
     return Annotated[
         option.kind | None,
         typer.Option(
             names,
-            help=_help(option, option.default),
+            help=_help(option, default or option.default),
             rich_help_panel=option.group,
             autocompletion=one_of(option.choices) if option.choices else None,
         ),
@@ -128,5 +129,6 @@ def _help(option: Option, default: Value) -> str:
     if option.choices:
         sentences.append(option.limits_sentence)
     if default != "":
-        sentences.append(f"Default: {str(default).lower() if option.kind is bool else default}.")
+        shown = str(default).lower() if isinstance(default, bool) else default
+        sentences.append(f"Default: {shown}.")
     return " ".join(sentences)

@@ -167,6 +167,9 @@ class _Display:
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
         self.say(names)
+        # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.
+        if (why := training.config.origins.get("trainer", "")).startswith("because"):
+            self.say(f"trainer {training.config.trainer}, {why}")
         if training.warm is not None:
             found, classes = training.warm.found, training.warm.classes
             self.say(f"{found:,} of {classes:,} classes start from {vectors}")

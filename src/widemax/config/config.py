@@ -47,7 +47,7 @@ class Config:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """Every setting that has an effect, by name."""
+        """Every setting of the chosen methods and of the data, by name, heading by heading."""
         return MappingProxyType(self._resolution.values)
 
     @property
@@ -57,7 +57,7 @@ class Config:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each value comes from: "given", "default", or "usual with" a method."""
+        """Where each value comes from: "given", "default", "usual with" or "because" ..."""
         return MappingProxyType(self._resolution.origins)
 
     @property
@@ -72,7 +72,7 @@ class Config:
         return found
 
     def has(self, name: str) -> bool:
-        """Return whether a setting has an effect here.
+        """Return whether the chosen methods have a setting, be it switched off by another one.
 
         >>> Config(head="full").has("num_samples")
         False
@@ -80,7 +80,7 @@ class Config:
         return name in self.values
 
     def get(self, name: str, default: Value) -> Value:
-        """Return a setting, or ``default`` where it would have no effect."""
+        """Return a setting, or ``default`` where none of the chosen methods has it."""
         return self.values.get(name, default)
 
     def changed(self, **given: Value) -> Config:

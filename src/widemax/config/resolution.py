@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from widemax.config.mixing import Part, parse_parts
-from widemax.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES
+from widemax.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES, place
 from widemax.declarations import (
     Declaration,
+    Need,
     Option,
     Value,
     declared,
@@ -18,9 +19,6 @@ from widemax.declarations import (
     shortened,
     shown,
 )
-
-GRADIENTS = "gradients"
-"""The trait of models that can be trained by gradients."""
 
 PER_EXAMPLE = "per-example"
 """The trait of samplers that always draw for each example."""
@@ -35,11 +33,11 @@ class Resolution:
     mixed: tuple[tuple[Part, Declaration], ...]
     """The methods of a mixture."""
     options: Mapping[str, Option]
-    """Every setting that has an effect, in the order of ``--help``."""
+    """Every setting of the chosen methods and of the data, in the order of the headings."""
     values: Mapping[str, Value]
     """What each of them is."""
     origins: Mapping[str, str]
-    """Why: given, or usual with one of the methods; "default" otherwise."""
+    """Why: given, usual with a method, or because another one does not fit; else "default"."""
 
 
 def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
@@ -47,8 +45,9 @@ def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
 
     >>> resolve({"model": "skip-gram"}, None).values["trainer"]
     'kernel'
-    >>> resolve({"model": "skip-gram", "objective": "sampled-softmax"}, None).values["trainer"]
-    'torch'
+    >>> other = resolve({"model": "skip-gram", "unique": True}, None)
+    >>> other.values["trainer"], other.origins["trainer"]
+    ('torch', 'because kernel needs unique = false')
     """
     known = all_options()
     for name in given:
@@ -56,16 +55,34 @@ def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
     if source not in (None, *SOURCES):
         raise ValueError(f"source must be {one_of(list(SOURCES))}, got {shown(source)}")
     model = _model(given.get("model", SLOTS["model"].default), source)
-    general = str(SLOTS["trainer"].default)
-    if "trainer" in given or model.usual.get("trainer", general) == general:
-        return _resolved(given, model, source)
-    try:
-        return _resolved(given, model, source)
-    except ValueError:
-        if GRADIENTS not in model.traits:
-            raise
-    # What is given asks for more than the usual trainer can do.
-    return _resolved(given, replace(model, usual={**model.usual, "trainer": general}), source)
+    if reason := _against_the_usual_trainer(given, model):
+        model = replace(model, usual={**model.usual, "trainer": SLOTS["trainer"].default})
+    resolution = _resolved(given, model, source)
+    if not reason:
+        return resolution
+    return replace(resolution, origins={**resolution.origins, "trainer": f"because {reason}"})
+
+
+def _against_the_usual_trainer(given: Mapping[str, Value], model: Declaration) -> str:
+    """Return why the model's usual trainer cannot do what is given; empty if it can.
+
+    Also empty if the trainer is given, or if the model can be trained by no other.
+    """
+    parts = dict(_chosen(given, model))
+    usual, general = parts["trainer"], find("trainer", SLOTS["trainer"].default)
+    if "trainer" in given or not all(need.is_met(model) for need in general.needs):
+        return ""
+    for part, need, _ in _unmet(parts, list(parts.values())):
+        if usual.kind in (part.kind, need.slot):
+            return f"{part.name} needs {need.slot} = {one_of(_meeting(need))}"
+    for name, wanted in usual.fixed.items():
+        if given.get(name, wanted) != wanted:
+            return f"{usual.name} needs {name} = {_shown(wanted)}"
+    own = {option.name for part in parts.values() for option in part.options}
+    for option in general.options:
+        if option.name in given and option.name not in own:
+            return f"{usual.name} has no {option.name}"
+    return ""
 
 
 def _model(name: object, source: str | None) -> Declaration:
@@ -163,12 +180,10 @@ def _options(
     mixed: tuple[tuple[Part, Declaration], ...],
     source: str | None,
 ) -> dict[str, Option]:
-    """Return every setting that has an effect, by heading."""
+    """Return every setting of the methods and of the data, heading by heading."""
     found: dict[str, Option] = {}
     for slot, part in parts.items():
-        found[slot] = replace(
-            SLOTS[slot], choices=_choices(slot), group=GROUPS[slot], default=SLOTS[slot].default
-        )
+        found[slot] = _slot_option(slot)
         for option in part.options:
             found.setdefault(option.name, in_group(option, part.kind))
     for _, part in mixed:
@@ -176,7 +191,7 @@ def _options(
             found.setdefault(option.name, in_group(option, part.kind))
     for part in (RUN, *(SOURCES[each] for each in SOURCES if source in (None, each))):
         found |= {option.name: option for option in part.options}
-    return found
+    return _by_heading(found)
 
 
 def in_group(option: Option, kind: str) -> Option:
@@ -184,26 +199,53 @@ def in_group(option: Option, kind: str) -> Option:
     return option if option.group else replace(option, group=GROUPS[kind])
 
 
-def _choices(slot: str) -> tuple[str, ...]:
-    return ("auto", *names(slot)) if slot == "model" else names(slot)
+def _slot_option(slot: str) -> Option:
+    """Return the setting that names the method of a slot."""
+    choices = ("auto", *names(slot)) if slot == "model" else names(slot)
+    return replace(SLOTS[slot], choices=choices, group=GROUPS[slot])
+
+
+def _by_heading(options: Mapping[str, Option]) -> dict[str, Option]:
+    return dict(sorted(options.items(), key=lambda each: place(each[1])))
 
 
 def all_options() -> dict[str, Option]:
-    """Return every setting there is, whichever method it belongs to.
+    """Return every setting there is, whichever method it belongs to, heading by heading.
 
     >>> all_options()["dimension"].limits
     'a whole number between 1 and 65,536'
     """
     found: dict[str, Option] = {}
-    for slot, option in SLOTS.items():
-        found[slot] = replace(option, choices=_choices(slot), group=GROUPS[slot])
+    for slot in SLOTS:
+        found[slot] = _slot_option(slot)
         for part in declared(slot).values():
             found |= {
                 each.name: in_group(each, slot) for each in part.options if each.name not in found
             }
     for part in (RUN, *SOURCES.values()):
         found |= {option.name: option for option in part.options}
-    return found
+    return _by_heading(found)
+
+
+def varying_defaults() -> set[str]:
+    """Return the settings that some method usually has with another value than the default.
+
+    >>> {"dimension", "sampler", "seed"} & varying_defaults() == {"dimension", "sampler"}
+    True
+    """
+    known = all_options()
+    return {
+        name
+        for kind in SLOTS
+        for part in declared(kind).values()
+        for values in (
+            {option.name: option.default for option in part.options},
+            part.usual,
+            *part.usual_with.values(),
+        )
+        for name, value in values.items()
+        if name in known and known[name].default != value
+    }
 
 
 def check_key(name: str, known: Mapping[str, Option]) -> None:
@@ -304,19 +346,35 @@ def _check_fit(
     parts: Mapping[str, Declaration], mixed: list[Declaration], values: Mapping[str, Value]
 ) -> None:
     """Raise for methods that are right by themselves and wrong together."""
-    for part in (*parts.values(), *mixed):
-        for need in part.needs:
-            other = parts.get(need.slot)
-            # A model that the data decide on is checked when they have.
-            if other is None or other.name == "auto" or need.is_met(other):
-                continue
-            able = [each.name for each in declared(need.slot).values() if need.is_met(each)]
-            raise ValueError(
-                f"{part.kind} = {part.name!r} {need.why}: {need.slot} must be "
-                f"{one_of(able)}, got {other.name!r}"
-            )
+    every = [*parts.values(), *mixed]
+    for part, need, other in _unmet(parts, every):
+        raise ValueError(
+            f"{part.kind} = {part.name!r} {need.why}: {need.slot} must be "
+            f"{one_of(_meeting(need))}, got {other.name!r}"
+        )
+    for part in every:
         for name, wanted in part.fixed.items():
             if name in values and values[name] != wanted:
                 raise ValueError(
                     f"{part.kind} = {part.name!r} needs {name} = {wanted!r}, got {values[name]!r}"
                 )
+
+
+def _unmet(
+    parts: Mapping[str, Declaration], every: list[Declaration]
+) -> Iterator[tuple[Declaration, Need, Declaration]]:
+    """Yield each method, what it needs, and the other one that is not so."""
+    for part in every:
+        for need in part.needs:
+            other = parts.get(need.slot)
+            # A model that the data decide on is checked when they have.
+            if other is not None and other.name != "auto" and not need.is_met(other):
+                yield part, need, other
+
+
+def _meeting(need: Need) -> list[str]:
+    return [each.name for each in declared(need.slot).values() if need.is_met(each)]
+
+
+def _shown(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

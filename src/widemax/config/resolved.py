@@ -10,7 +10,6 @@ from typing import Any
 
 from widemax.config.config import Config
 from widemax.config.resolution import all_options, check_key, switched_off
-from widemax.config.run_options import place
 from widemax.config.toml import escaped, read_toml, toml_value
 from widemax.declarations import Option, Value
 
@@ -24,7 +23,7 @@ class ResolvedConfig:
     config: Config
     """The values."""
     origins: Mapping[str, str]
-    """For each setting: "default", "usual with" a method, "file NAME" or "flag"."""
+    """For each setting: "default", "usual with" a method, "because" ..., "file NAME" or "flag"."""
     given: frozenset[str]
     """The settings that the file or a flag gave."""
 
@@ -81,11 +80,10 @@ def show_config(resolved: ResolvedConfig, *, as_json: bool = False) -> str:
     seed             = 7                     # flag
     """
     config = resolved.config
-    shown = sorted(config.options, key=lambda name: place(config.options[name]))
     rows = {
         name: (config.values[name], resolved.origins[name])
-        for name in shown
-        if not switched_off(config.options[name], config.values)
+        for name, option in config.options.items()
+        if not switched_off(option, config.values)
     }
     if as_json:
         entries = {

@@ -10,7 +10,6 @@ from pathlib import Path
 from widemax.config.config import Config
 from widemax.config.mixing import parts_text
 from widemax.config.resolution import all_options, check_key, switched_off
-from widemax.config.run_options import place
 from widemax.declarations import Option, Value, shortened
 
 MAX_BYTES = 2**15
@@ -52,7 +51,7 @@ def to_toml(config: Config) -> str:
     """
     blocks = ["# The configuration of a widemax run. Flags override what stands here.\n"]
     tables, group = [], ""
-    for name, option in sorted(config.options.items(), key=lambda each: place(each[1])):
+    for name, option in config.options.items():
         if switched_off(option, config.values):
             continue
         if option.parts:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -21,10 +19,10 @@ _USERS_AT_ONCE = 2**22
 
 @declare.model(
     "ease",
-    options=[MAX_HISTORY, replace(REGULARISATION, default=500.0)],
+    options=[MAX_HISTORY, REGULARISATION],
     slots=["trainer"],
     traits=["fitted"],
-    usual={"trainer": "fit"},
+    usual={"trainer": "fit", "regularisation": 500.0},
 )
 class EASE(Baseline):
     """Predicts each item from the set of all others, by the best linear weights.

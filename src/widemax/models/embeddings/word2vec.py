@@ -9,13 +9,27 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Setup, declare
+from widemax.declarations import Setup, Value, declare
 from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead
 from widemax.models.base import Model
 from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
 from widemax.scoring import TableScorer
 from widemax.validation import check_fraction, check_tensor
+
+_USUAL: dict[str, Value] = {
+    "trainer": "kernel",
+    "sampler": "unigram",
+    "objective": "negative-sampling",
+    "dimension": 100,
+    "min_count": 5,
+    "subsample": 1e-4,
+    "epochs": 5,
+}
+# A softmax over a few draws learns little: so few only with the objective that is made for them.
+_NEGATIVES: dict[str, dict[str, Value]] = {
+    "negative-sampling": {"num_samples": 5, "unique": False, "per_example": True}
+}
 
 
 class BagModel(Model):
@@ -95,13 +109,8 @@ class WordModel(BagModel):
     "cbow",
     options=[DIMENSION, WINDOW, SUBSAMPLE],
     traits=["gradients", "kernel", "windows"],
-    usual={
-        "trainer": "kernel",
-        "dimension": 100,
-        "min_count": 5,
-        "subsample": 1e-4,
-        "epochs": 5,
-    },
+    usual=_USUAL,
+    usual_with=_NEGATIVES,
 )
 class CBOW(WordModel):
     """A word from the mean of the words around it.
@@ -135,15 +144,9 @@ class CBOW(WordModel):
     "skip-gram",
     options=[DIMENSION, WINDOW, SUBSAMPLE],
     traits=["gradients", "kernel", "windows"],
-    usual={
-        "trainer": "kernel",
-        "dimension": 100,
-        "min_count": 5,
-        "subsample": 1e-4,
-        "epochs": 5,
-    },
+    usual=_USUAL,
     # As in the program that came with the papers: pairs are many where a bag is one example.
-    usual_with={"kernel": {"learning_rate": 0.025}},
+    usual_with={**_NEGATIVES, "kernel": {"learning_rate": 0.025}},
 )
 class SkipGram(WordModel):
     """A word from each of the words around it, one at a time.
