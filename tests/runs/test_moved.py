@@ -114,6 +114,94 @@ def test_a_changed_file_is_refused(name, log, tmp_path):
         wm.load(run.folder).recommend(user="u3") and wm.load(run.folder).evaluate()
 
 
+KEPT = [
+    "histories.parquet",
+    "item_features.parquet",
+    "item_features.json",
+    "user_features.parquet",
+    "user_features.json",
+]
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """A run on a log whose users are whole numbers and have features."""
+    folder = tmp_path_factory.mktemp("numbered")
+    rows = [f"{user},i{(user + step) % 9},{step}" for user in range(30) for step in range(6)]
+    (folder / "log.csv").write_text("user,item,time\n" + "\n".join(rows) + "\n")
+    ages = [f"{user},a{user % 2}" for user in range(30)]
+    (folder / "users.csv").write_text("id,age\n" + "\n".join(ages) + "\n")
+    kinds = [f"i{item},k{item % 2}" for item in range(9)]
+    (folder / "items.csv").write_text("id,kind\n" + "\n".join(kinds) + "\n")
+    config = wm.Config(
+        model="two-tower",
+        item_features=str(folder / "items.csv"),
+        user_features=str(folder / "users.csv"),
+        dimension=4,
+        epochs=1,
+    )
+    return wm.train(folder / "log.csv", config, folder=folder / "run")
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_run_keeps_of_its_data_is_compared_before_it_is_read(
+    name, damage, numbered, tmp_path
+):
+    shutil.copytree(numbered.folder, tmp_path / "run")
+    path = tmp_path / "run" / name
+    data = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match=name):
+        wm.load(tmp_path / "run").recommend(user=7)
+
+
+def test_the_histories_are_compared_once_for_each_run(numbered, monkeypatch):
+    run, compared = wm.load(numbered.folder), []
+
+    def check(path, **given):
+        compared.append(path.name)
+
+    monkeypatch.setattr("widemax.runs.folder.check_file", check)
+    for user in (3, 4, 5):
+        run.recommend(user=user)
+        run.history(user)
+    assert sorted(compared) == ["histories.parquet", "items.parquet"]
+
+
+def test_a_text_stands_for_a_number_in_histories_and_features_alike(numbered, monkeypatch):
+    asked = []
+    topk = numbered.model.topk
+
+    def noted(batch, k, **given):
+        asked.append((batch.context[batch.context >= 0].tolist(), int(batch.users[0])))
+        return topk(batch, k, **given)
+
+    monkeypatch.setattr(numbered.model, "topk", noted)
+    for user in (7, "7", "07"):
+        numbered.recommend(user=user)
+    assert asked[0] == asked[1] == asked[2]
+    assert numbered.data.user_features.keys[asked[0][1]] == 7
+    for user in ("٧", "7.0", "seven", str(2**64), "9" * 19):
+        with pytest.raises(ValueError, match="not among the 30 users"):
+            numbered.recommend(user=user)
+        numbered.recommend(["i1"], user=user)
+        assert asked[-1][1] == -1
+
+
+def test_features_of_users_are_not_read_again_for_each_question(numbered, monkeypatch):
+    run = wm.load(numbered.folder)
+    assert run.shown is not None
+    monkeypatch.setattr("polars.read_parquet", None)
+    assert run.recommend(["i1"], user=7)
+
+
 def test_a_run_of_an_older_format_says_so(log, tmp_path):
     run = wm.train(log / "log.csv", wm.Config(model="popularity"), folder=tmp_path / "run")
     about = json.loads((run.folder / "run.json").read_text())

@@ -1,5 +1,6 @@
 """Every retrieval model from a log to recommendations, through the folder of a run."""
 
+import hashlib
 import json
 import shutil
 
@@ -153,8 +154,24 @@ def test_damaged_features_are_an_error(log, tmp_path):
     path = run.folder / "item_features.json"
     stored = json.loads(path.read_text())
     path.write_text(json.dumps({**stored, "fields": "none"}))
+    with pytest.raises(ValueError, match=r"item_features\.json was changed"):
+        wm.load(run.folder)
+    # Even where the sums agree, what is no schema is an error.
+    about = json.loads((run.folder / "run.json").read_text())
+    about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (run.folder / "run.json").write_text(json.dumps(about))
     with pytest.raises(ValueError, match="fields"):
         wm.load(run.folder)
+
+
+@pytest.mark.parametrize("model", ["mind", "two-tower", "popularity", "youtube-dnn"])
+def test_sentences_are_for_language_models(runs, model):
+    run = runs[model]
+    name = type(run.model).__name__
+    with pytest.raises(ValueError, match=rf"{name} does not score sentences: .*n-gram, nnlm, lstm"):
+        run.score("i2 i4 i6")
+    with pytest.raises(ValueError, match=rf"{name} cannot continue a text: .*n-gram, nnlm, lstm"):
+        run.generate("i2")
 
 
 @pytest.mark.parametrize("model", ["mind", "two-tower", "youtube-dnn", "item2vec", "eges"])

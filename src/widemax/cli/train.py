@@ -72,7 +72,8 @@ def train(
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
         from widemax.data.reading import recognise
-        from widemax.runs.folder import check_free, check_run, source_of
+        from widemax.data.summary import source_of
+        from widemax.runs.folder import check_free, check_run
 
     # What is wrong with the folder is said before the source is looked for.
     if folder is not None and resume:

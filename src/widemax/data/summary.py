@@ -9,11 +9,21 @@ import polars as pl
 
 from widemax.data.features.table import FeatureTable
 from widemax.data.reading.source import Source
+from widemax.data.reading.tables import TEXT
 from widemax.validation import Counts, check_counts
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys, as_keys
 
 _SECONDS_A_DAY = 86_400
+
+
+def source_of(kind: str) -> str:
+    """Return which settings data of a kind have: those of a "text" or of a "log".
+
+    >>> source_of("text"), source_of("csv")
+    ('text', 'log')
+    """
+    return TEXT if kind == TEXT else "log"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +47,7 @@ class DataSummary:
     @property
     def source(self) -> str:
         """Which settings the data have: those of a "text" or of a "log"."""
-        return "text" if self.kind == "text" else "log"
+        return source_of(self.kind)
 
     @classmethod
     def from_counts(

@@ -13,8 +13,8 @@ from torch import Tensor
 from widemax.config import Config
 from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
-from widemax.data.summary import DataSummary
-from widemax.runs.item_data import ITEMS, USERS, store_features, stored_features
+from widemax.data.reading.tables import table_errors
+from widemax.data.summary import DataSummary, source_of
 from widemax.storage.files import atomic_write
 from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
 from widemax.vocabulary import Vocabulary
@@ -22,7 +22,7 @@ from widemax.vocabulary import Vocabulary
 FORMAT_VERSION = 2
 
 _VERSION = "format"
-_HASHED = (".parquet", ".safetensors")
+_HASHED = (".parquet", ".safetensors", ".json")
 """What of a folder is data: changed by nobody once it is written."""
 
 _DESCRIPTION, _CONFIG, _VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
@@ -79,12 +79,11 @@ def _bytes(tensor: Tensor) -> bytes:
 def create_folder(
     folder: Path, config: Config, source: Source, shown: pl.DataFrame | None = None
 ) -> None:
-    """Make the folder with all but what is held out; ``finish_folder`` makes it a run."""
+    """Make the folder of a run that is not one yet: ``finish_folder`` makes it one."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / _CONFIG) as file:
         file.write(to_toml(config).encode())
     source.vocabulary.save(folder / _VOCABULARY)
-    store_features(folder, source)
     if shown is not None:
         with atomic_write(folder / _SHOWN) as file:
             shown.write_parquet(file)
@@ -92,9 +91,11 @@ def create_folder(
 
 def stored_titles(folder: Path) -> pl.DataFrame | None:
     """Return what a run shows of its items, a row for each class; None if there is nothing."""
-    if not (folder / _SHOWN).is_file():
+    if not has_file(folder, _SHOWN):
         return None
-    return pl.read_parquet(check_unchanged(folder, _SHOWN), glob=False, hive_partitioning=False)
+    path = check_unchanged(folder, _SHOWN)
+    with table_errors(path):
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
 
 
 def finish_folder(folder: Path, description: Mapping[str, Any]) -> None:
@@ -123,6 +124,11 @@ def check_run(folder: Path) -> dict[str, Any]:
     return description
 
 
+def has_file(folder: Path, name: str) -> bool:
+    """Return whether a file was written when the run was begun, even if it is gone by now."""
+    return name in check_run(folder)["files"]
+
+
 def check_unchanged(folder: Path, name: str) -> Path:
     """Return the path of a file of a run, if it is still what was written."""
     path = folder / name
@@ -140,15 +146,6 @@ def stored_config(folder: Path) -> Config:
         raise ValueError(f"{path}: {error}") from error
 
 
-def source_of(kind: str) -> str:
-    """Return which settings data of a kind have.
-
-    >>> source_of("text"), source_of("csv")
-    ('text', 'log')
-    """
-    return "text" if kind == "text" else "log"
-
-
 def stored_vocabulary(folder: Path) -> Vocabulary:
     """Return the vocabulary that a run was started with, if it is still the same."""
     path = check_unchanged(folder, _VOCABULARY)
@@ -158,18 +155,6 @@ def stored_vocabulary(folder: Path) -> Vocabulary:
             f"{path} has {len(vocabulary):,} keys where {_DESCRIPTION} states {classes} classes"
         )
     return vocabulary
-
-
-def stored_summary(folder: Path) -> DataSummary:
-    """Return what the model of a run is built from."""
-    description = check_run(folder)
-    return DataSummary(
-        kind=description["kind"],
-        days=float(description["days"]),
-        vocabulary=stored_vocabulary(folder),
-        item_features=stored_features(folder, ITEMS),
-        user_features=stored_features(folder, USERS),
-    )
 
 
 def check_same_source(folder: Path, description: Mapping[str, Any], vocabulary: Vocabulary) -> None:
@@ -183,7 +168,10 @@ def check_same_source(folder: Path, description: Mapping[str, Any], vocabulary: 
 
 
 def check_cold(folder: Path) -> None:
-    """Raise if a run without a checkpoint began from vectors: they are not kept, so it cannot."""
+    """Raise if a run started from vectors and has no checkpoint.
+
+    It cannot be resumed, because the vectors are not stored.
+    """
     if "warm_start" in check_run(folder):
         raise ValueError(
             f"{folder} began from vectors and was stopped before its first checkpoint: "

@@ -12,6 +12,7 @@ import torch
 from widemax.config import Config
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
 from widemax.data.features import key_column_of, read_feature_frame
+from widemax.runs.folder import check_unchanged, has_file
 from widemax.storage.files import atomic_write, read_text
 from widemax.storage.state_dicts import parse_json
 from widemax.vocabulary import Vocabulary
@@ -114,9 +115,9 @@ def store_features(folder: Path, source: Source) -> None:
 
 def stored_features(folder: Path, name: str) -> FeatureTable | None:
     """Return the features that a run was started with; None if it had none."""
-    schema, rows = folder / f"{name}.json", folder / f"{name}.parquet"
-    if not schema.is_file():
+    if not has_file(folder, f"{name}.json"):
         return None
+    schema, rows = (check_unchanged(folder, f"{name}{suffix}") for suffix in (".json", ".parquet"))
     fields = FeatureSchema.from_dict(parse_json(str(schema), read_text(schema)))
     try:
         frame = pl.read_parquet(rows, glob=False, hive_partitioning=False)

@@ -1,19 +1,22 @@
-"""What a run keeps of its data, so that it answers without them: histories, a test, titles."""
+"""What a run keeps of its data, so that it answers without them: histories and a test."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import torch
 from torch import Tensor
 
 from widemax.data import Holdout, Sequences, Source, Windows
+from widemax.data.reading.tables import table_errors
 from widemax.data.splitting.holding_out import Split
-from widemax.runs.folder import check_unchanged
+from widemax.data.summary import DataSummary
+from widemax.runs.folder import check_run, check_unchanged, has_file, stored_vocabulary
+from widemax.runs.item_data import ITEMS, USERS, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors
 from widemax.vocabulary.keys import Key
@@ -58,34 +61,57 @@ def keep_data(folder: Path, source: Source, split: Split) -> None:
             file.write(chunk)
 
 
-def history_of(folder: Path, user: Key) -> list[int] | None:
+def kept_histories(folder: Path) -> Path | None:
+    """Return the file of the histories, if it is still what was written; None: there are none."""
+    return check_unchanged(folder, HISTORIES) if has_file(folder, HISTORIES) else None
+
+
+def history_of(path: Path, user: Key) -> list[int] | None:
     """Return the ids of all that a user of the log had, oldest first; None: there is no such user.
 
     Only the part of the file that can hold the user is read.
     """
-    path = folder / HISTORIES
-    if not path.is_file():
-        return None
-    table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
-    dtype = table.collect_schema()[_USER]
-    wanted: Any = user
-    if dtype.is_integer():
-        text = str(user)
-        if not text.removeprefix("-").isdecimal() or len(text) > 19:
+    with table_errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        wanted = key_like(user, table.collect_schema()[_USER])
+        if wanted is None:
             return None
-        wanted = int(text)
-    else:
-        wanted = str(user)
-    found = table.filter(pl.col(_USER) == wanted).select(_ITEMS).collect()
+        found = table.filter(pl.col(_USER) == wanted).select(_ITEMS).collect()
     return None if not found.height else list(found[_ITEMS][0])
 
 
-def num_users(folder: Path) -> int:
-    """Return how many users the log of a run has; 0 for a text."""
-    path = folder / HISTORIES
-    if not path.is_file():
-        return 0
-    return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+def key_like(key: Key, dtype: pl.DataType) -> Key | None:
+    """Return a key as those of a column are; None if it cannot be one of them.
+
+    Text from a command line may stand for a whole number.
+
+    >>> key_like("07", pl.Int64()), key_like(7, pl.String()), key_like("tea", pl.Int64())
+    (7, '7', None)
+    """
+    text = str(key)
+    if not dtype.is_integer():
+        return text
+    if re.fullmatch("-?[0-9]{1,19}", text) is None or not -(2**63) <= int(text) < 2**63:
+        return None
+    return int(text)
+
+
+def num_users(path: Path) -> int:
+    """Return how many users there are histories of."""
+    with table_errors(path):
+        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+
+
+def stored_summary(folder: Path) -> DataSummary:
+    """Return what the model of a run is built from."""
+    description = check_run(folder)
+    return DataSummary(
+        kind=description["kind"],
+        days=float(description["days"]),
+        vocabulary=stored_vocabulary(folder),
+        item_features=stored_features(folder, ITEMS),
+        user_features=stored_features(folder, USERS),
+    )
 
 
 def kept_test(folder: Path) -> KeptTest:

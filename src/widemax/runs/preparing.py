@@ -30,7 +30,7 @@ from widemax.runs.folder import (
     stored_config,
     stored_vocabulary,
 )
-from widemax.runs.item_data import shown_columns
+from widemax.runs.item_data import shown_columns, store_features
 from widemax.runs.kept_data import keep_data
 from widemax.runs.run import Run
 from widemax.runs.source import (
@@ -155,6 +155,7 @@ def prepare(
         if not resume:
             shown = shown_columns(source_path, config, source.vocabulary)
             create_folder(folder, config, source, shown)
+            store_features(folder, source)
             keep_data(folder, source, split)
             finish_folder(folder, description)
         elif not _resume(loop, folder):

@@ -28,12 +28,12 @@ from widemax.evaluation import (
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
+from widemax.models import CBOW, SkipGram
 from widemax.runs.folder import (
     check_run,
     describe_source,
     has_grown,
     stored_config,
-    stored_summary,
     stored_titles,
 )
 from widemax.runs.generating import generate_ids
@@ -48,8 +48,16 @@ from widemax.runs.indexes import (
     similar_head,
     stored_index,
 )
-from widemax.runs.item_data import KEY, USERS, stored_features
-from widemax.runs.kept_data import KeptTest, history_of, kept_test, num_users
+from widemax.runs.item_data import KEY
+from widemax.runs.kept_data import (
+    KeptTest,
+    history_of,
+    kept_histories,
+    kept_test,
+    key_like,
+    num_users,
+    stored_summary,
+)
 from widemax.runs.source import max_history, read_configured, read_with, split_source
 from widemax.runs.trained_model import load_model, trained_checkpoint
 from widemax.training.tracking import read_metrics
@@ -189,14 +197,20 @@ class Run:
         return self._neighbours(TopK(ids=ids[None], scores=torch.zeros(1, len(ids))))
 
     def _history_of(self, user: Key | None) -> Tensor:
-        found = history_of(self.folder, user) if user is not None else None
+        path = self._histories
+        if path is None:
+            raise ValueError(f"{self.folder} has no users: give a history instead")
+        found = None if user is None else history_of(path, user)
         if found is None:
-            if not num_users(self.folder):
-                raise ValueError(f"{self.folder} has no users: give a history instead")
             raise ValueError(
-                f"user {user!r} is not among the {num_users(self.folder):,} users of {self.folder}"
+                f"user {user!r} is not among the {num_users(path):,} users of {self.folder}"
             )
         return torch.tensor(found, dtype=torch.int64)
+
+    @cached_property
+    def _histories(self) -> Path | None:
+        """The file of the histories, compared with its sha256 once."""
+        return kept_histories(self.folder)
 
     def _neighbours(self, found: TopK) -> list[Neighbour]:
         kept = found.ids[0] >= 0
@@ -254,10 +268,11 @@ class Run:
 
     def _row_of(self, user: Key | None) -> int:
         """Return the row of a user among those with features; -1 if they have none."""
-        table = stored_features(self.folder, USERS) if user is not None else None
-        if table is None:
+        table = self.data.user_features
+        wanted = None if user is None or table is None else key_like(user, table.keys.dtype)
+        if table is None or wanted is None:
             return ABSENT
-        rows = (table.keys.cast(pl.String) == str(user)).arg_true()
+        rows = (table.keys == wanted).arg_true()
         return int(rows[0]) if len(rows) else ABSENT
 
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
@@ -285,6 +300,12 @@ class Run:
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
         """Return each word of a sentence with its log probability given the others."""
+        if not (self.model.causal or isinstance(self.model, CBOW | SkipGram)):
+            name = type(self.model).__name__
+            raise ValueError(
+                f"{name} does not score sentences: language models do (n-gram, nnlm, lstm), and "
+                "cbow and skip-gram"
+            )
         words = self._words(sentence)
         ids = self.vocabulary.encode(words)
         windows = type(self.model).windows_of(Sequences.from_lists([ids.tolist()]), self.config)
@@ -293,7 +314,7 @@ class Run:
                 "a sentence must have two words: each is predicted from those around it"
             )
         batch = windows.batch(torch.arange(len(windows)))
-        hidden = self.model.encode(batch.context)
+        hidden = self.model.hidden(batch)
         log_prob = self.model.head.log_prob(hidden, batch.targets[:, None])
         positions = windows.positions
         places = range(len(words)) if positions is None else positions.tolist()
@@ -325,7 +346,10 @@ class Run:
         """
         if not self.model.causal:
             name = type(self.model).__name__
-            raise ValueError(f"{name} predicts a word from both sides: it cannot continue a text")
+            raise ValueError(
+                f"{name} cannot continue a text: language models can (n-gram, nnlm, lstm), which "
+                "predict a word from those before it"
+            )
         num_words = check_whole("num_words", num_words, 1, 1_000_000)
         generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
         ids = self._ids(split_words(start, self._tokens), strict=True).tolist()

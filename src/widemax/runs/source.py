@@ -9,9 +9,9 @@ from widemax.config import Config
 from widemax.data import Source, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
 from widemax.data.splitting.holding_out import Sizes, Split, split_log, split_text
+from widemax.data.summary import source_of
 from widemax.declarations.table import load
 from widemax.models import Model
-from widemax.runs.folder import source_of
 from widemax.runs.item_data import with_features
 from widemax.vocabulary import Vocabulary
 
