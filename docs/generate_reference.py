@@ -7,12 +7,11 @@ Run it after a change of a declaration::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from widemax.config.resolution import in_group
 from widemax.config.run_options import RUN, SLOTS, SOURCES
-from widemax.declarations import Declaration, Option, declared
+from widemax.declarations import Declaration, Need, Value, declared
 
 PAGE = Path(__file__).resolve().parent / "reference.md"
 
@@ -39,17 +38,13 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "A setting is a flag of `widemax train` (`learning_rate` is `--learning-rate`), a key of"
     yield "a TOML file and an argument of `wm.Config`. A configuration has the settings of the"
-    yield "methods it is put together from, and no others. `widemax train --model NAME --help`"
-    yield "shows those of one model."
+    yield "methods it is put together from, those of [every run](#every-run) and those of its"
+    yield "[log](#settings-of-a-log) or [text](#settings-of-a-text), and no others."
+    yield "`widemax train --model NAME --help` shows those of one model."
     for kind, title in KINDS.items():
         yield from ["", f"## {title}"]
         if kind in SLOTS:
-            default = SLOTS[kind].default
-            yield from [
-                "",
-                f"`--{kind}`: {SLOTS[kind].help} Default: `{default}`, unless the model",
-            ]
-            yield "or the trainer is usually used with another."
+            yield from ["", f"`--{kind}`: {SLOTS[kind].help}", _slot_default(kind)]
         for method in declared(kind).values():
             yield from _method(method)
     yield from ["", "## Every run", "", *_options(RUN)]
@@ -57,29 +52,39 @@ def _lines() -> Iterator[str]:
         yield from ["", f"## Settings of a {name}", "", *_options(source)]
 
 
+def _slot_default(slot: str) -> str:
+    """Say what a slot is by default, and which kinds of methods usually have something else."""
+    kinds = [kind for kind in SLOTS if any(slot in each.usual for each in declared(kind).values())]
+    unless = f", unless the {' or the '.join(kinds)} is usually used with another" if kinds else ""
+    return f"Default: `{SLOTS[slot].default}`{unless}."
+
+
 def _method(method: Declaration) -> Iterator[str]:
     yield from ["", f"### `{method.name}`", "", method.help]
     module, _, name = method.lives.partition(":")
     yield from ["", f"`{module}.{name}`"]
     if method.slots:
-        yield from ["", "Has a " + ", a ".join(method.slots) + "."]
+        yield from ["", f"Built from: {', '.join(method.slots)}."]
     for need in method.needs:
         yield from ["", f"It {need.why}: {need.slot} {_wanted(need)}."]
     if method.fixed:
-        fixed = ", ".join(f"`{key} = {_shown(value)}`" for key, value in method.fixed.items())
-        yield from ["", f"Only with {fixed}."]
-    if method.usual:
-        usual = ", ".join(f"`{key} = {_shown(value)}`" for key, value in method.usual.items())
-        yield from ["", f"Usually with {usual}."]
+        yield from ["", f"Only with {_settings(method.fixed)}."]
+    own = {option.name for option in method.options}
+    others = {name: value for name, value in method.usual.items() if name not in own}
+    if others:
+        yield from ["", f"Usually with {_settings(others)}."]
     for beside, values in method.usual_with.items():
-        usual = ", ".join(f"`{key} = {_shown(value)}`" for key, value in values.items())
-        yield from ["", f"With `{beside}` usually {usual}."]
+        yield from ["", f"With `{beside}` usually {_settings(values)}."]
     if method.options:
         yield from ["", *_options(method)]
 
 
-def _wanted(need: object) -> str:
-    names = [each.name for each in declared(need.slot).values() if need.is_met(each)]  # type: ignore[attr-defined]
+def _settings(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"`{name} = {_shown(value)}`" for name, value in values.items())
+
+
+def _wanted(need: Need) -> str:
+    names = [each.name for each in declared(need.slot).values() if need.is_met(each)]
     return "must be " + " or ".join(f"`{name}`" for name in names)
 
 
@@ -87,15 +92,12 @@ def _options(method: Declaration) -> Iterator[str]:
     yield "| setting | default | |"
     yield "|---|---|---|"
     for option in method.options:
-        shown = in_group(option, method.kind) if method.kind in SLOTS else option
-        yield f"| `{shown.name}` | {_default(shown)} | {shown.help} {shown.limits_sentence} |"
+        value = method.usual.get(option.name, option.default)
+        default = f"`{_shown(value)}`" if value != "" else ""
+        yield f"| `{option.name}` | {default} | {option.help} {option.limits_sentence} |"
 
 
-def _default(option: Option) -> str:
-    return f"`{_shown(option.default)}`" if option.default != "" else ""
-
-
-def _shown(value: object) -> str:
+def _shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value}"
 
 

@@ -19,7 +19,7 @@ from widemax.sampling import DrawnSampler
         wm.Option("num_samples", 1024, "Classes drawn for each batch.", least=1, most=2**28),
         wm.Option("smoothing_count", 1.0, "Added to every count.", least=1e-6, most=1e6),
     ],
-    traits=["draws", "probability", "mixes"],
+    traits=["draws", "mixes"],
 )
 class SmoothedUnigramSampler(DrawnSampler):
     """Draws classes in proportion to their counts plus a constant.

@@ -192,6 +192,10 @@ def test_tables_of_a_mixture_are_read_and_written_back(tmp_path):
         (MIXTURE.replace("0.5", "{a = 1}"), "mixture: distortion must be .*, got a table"),
         (MIXTURE.replace("uniform", "unifrm"), r"mixture: sampler .* did you mean 'uniform'\?"),
         (MIXTURE.replace("uniform", "all"), "mixture: sampler 'all' cannot be one of several"),
+        (
+            MIXTURE.replace('"uniform"', '"in-batch"\nqueue_size = 5'),
+            "'queue_size' cannot be set .* 'in-batch' alone: it has no settings of its own",
+        ),
         (MIXTURE.replace("uniform", "mixture"), "mixture: sampler 'mixture' cannot be one of"),
         ("epochs: 3", "not valid TOML: .*line 1"),
         ("x = '''" + "9\n" * 500, "not valid TOML"),

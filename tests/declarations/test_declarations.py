@@ -15,6 +15,7 @@ from widemax.declarations import (
     Declaration,
     Need,
     Option,
+    Setup,
     declare,
     find,
     load_plugin,
@@ -22,6 +23,7 @@ from widemax.declarations import (
     table,
 )
 from widemax.declarations.__main__ import generated
+from widemax.declarations.setup import FACTS
 from widemax.declarations.table import FILE, load, own_declarations
 
 KINDS = (*SLOTS, "format", "export")
@@ -133,7 +135,6 @@ def test_two_methods_cannot_claim_one_name(own_table):
         Option("seed", "", "What every run has."),
         Option("core", False, "What a log has."),
         Option("phrases", 1.0, "What a text has.", most=1.0),
-        Option("model", "mine", "What names a method."),
         Option("mixture", "", "No list of samplers."),
     ],
     ids=lambda option: f"{option.name} {option.help}",
@@ -144,6 +145,19 @@ def test_one_option_name_cannot_mean_two_things(own_table, option):
     ):
         declare.sampler("mine", help="Mine.", options=[option])(type("Mine", (), {}))
     assert "mine" not in names("sampler")
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_no_option_can_be_called_as_what_names_a_method(own_table, slot):
+    for option in (Option(slot, "mine", "A text."), all_options()[slot]):
+        with pytest.raises(ValueError, match=f"'mine' declares '{slot}', the setting that names"):
+            declare.sampler("mine", help="Mine.", options=[option])(type("Mine", (), {}))
+    assert "mine" not in names("sampler")
+
+
+def test_what_a_constructor_gets_is_part_of_the_setup():
+    for name in FACTS:
+        assert name in Setup.__annotations__ or isinstance(vars(Setup)[name], property)
 
 
 def test_an_option_may_be_shared_and_have_a_default_of_its_own(own_table):

@@ -13,6 +13,7 @@ from tests.heads import (
 )
 from widemax.contracts.head import check_head
 from widemax.declarations import declared
+from widemax.declarations.table import load
 from widemax.heads import (
     FullHead,
     InfrequentHead,
@@ -58,7 +59,7 @@ def test_the_tables_of_cases_are_complete():
     held |= {BatchHardNegativeSampler}  # tests/sampling/test_batch_hard_negatives.py
     held |= {MarketSampler, TowerScorer}  # test_market_sampler.py, test_tower.py
     for kind in ("head", "scorer", "sampler", "objective"):
-        missing = [name for name, each in declared(kind).items() if each.load() not in held]
+        missing = [name for name, each in declared(kind).items() if load(each) not in held]
         assert not missing, f"no case in tests/heads/head_cases*.py: {missing}"
 
 

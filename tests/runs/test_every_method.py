@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from widemax.cli import main
 from widemax.cli.app import app
 from widemax.config import Config
 from widemax.declarations import declared, names
+from widemax.runs.folder import check_run
 
 SMALL = ("--steps=2", "--batch-size=32", "--dimension=8", "--validation-size=20", "--test-size=20")
 USERS, ITEMS = 40, 30
@@ -168,6 +170,37 @@ def test_every_head_of_every_model(model, head, data, tmp_path, capsys):
         whole_job(data, tmp_path / "run", model=model, head=head)
     else:
         refused(capsys, data, tmp_path, model=model, head=head)
+
+
+def as_log(form, rows, path):
+    """Write users, items and times as a log in one of the formats."""
+    columns = dict(zip(("user", "item", "time"), map(list, zip(*rows, strict=True)), strict=True))
+    table = pl.DataFrame(columns)
+    if form == "parquet":
+        table.write_parquet(path)
+    elif form == "csv":
+        table.write_csv(path)
+    elif form == "atomic":
+        kinds = {"user": "user_id:token", "item": "item_id:token", "time": "timestamp:float"}
+        table.rename(kinds).write_csv(path, separator="\t")
+    elif form == "pairs":
+        path.write_text("".join(f"{user} {item}\n" for user, item, _ in rows))
+    elif form == "lists":
+        of = {user: [item for each, item, _ in rows if each == user] for user, _, _ in rows}
+        lines = [" ".join(map(str, [user, *items])) for user, items in of.items()]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        raise AssertionError(f"no log in format {form!r}: write one here")
+
+
+@pytest.mark.parametrize("form", names("format"))
+def test_every_format_of_logs(form, tmp_path):
+    rows = [(user, (user + step) % ITEMS, 60 * step) for user in range(USERS) for step in range(9)]
+    as_log(form, rows, tmp_path / "log")
+    run("train", tmp_path / "log", "--folder", tmp_path / "run", *SMALL)
+    assert check_run(tmp_path / "run")["kind"] == form
+    assert json.loads(run("evaluate", tmp_path / "run", "--json"))["users"] > 0
+    assert len(json.loads(run("recommend", tmp_path / "run", "--user=1", "--json", "-k", "3"))) == 3
 
 
 @pytest.mark.parametrize("name", names("export"))

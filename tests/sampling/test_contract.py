@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 from tests.sampling.sampler_cases import COUNTS, NUM_CLASSES, SAMPLER_CASES, SamplerCase, frequency
 from widemax.candidates import Candidates
 from widemax.contracts.sampler import check_sampler
+from widemax.declarations import declared
+from widemax.declarations.table import load
 from widemax.sampling import InBatchSampler, LearnedUnigramSampler, UniformSampler, UnigramSampler
 
 
@@ -25,6 +28,23 @@ def test_every_sampler_keeps_the_contract(case: SamplerCase) -> None:
         draws=1_000_000,
         generator=torch.Generator().manual_seed(1),
     )
+
+
+ELSEWHERE = {
+    "market": "test_market_sampler.py",
+    "n-gram": "test_ngram_sampler.py",
+    # No log Q that a million draws could be held to.
+    "hard-negatives": "test_hard_negatives.py",
+    "batch-hard-negatives": "test_batch_hard_negatives.py",
+}
+
+
+def test_the_table_of_cases_is_complete() -> None:
+    held = {type(case.build()) for case in SAMPLER_CASES.values()}
+    missing = {name for name, each in declared("sampler").items() if load(each) not in held}
+    assert missing == ELSEWHERE.keys(), "no case in sampler_cases.py, or one beside its own file"
+    for file in ELSEWHERE.values():
+        assert Path(__file__).with_name(file).exists()
 
 
 class WrongProbability(UniformSampler):

@@ -98,7 +98,7 @@ def _part(kind: str, name: str, method: object, weight: Any, given: dict[str, An
         if key not in known:
             raise ValueError(
                 f"{name}: {shortened(repr(key))} cannot be set for {kind} {declaration.name!r} "
-                f"alone: what can is {', '.join(known) or 'nothing'}"
+                f"alone: {_settable(known)}"
             )
         checked = known[key].check(f"{name}: {key}", value)
         if isinstance(checked, str) and not _is_word(checked):
@@ -113,6 +113,10 @@ def _part(kind: str, name: str, method: object, weight: Any, given: dict[str, An
             f"got {shown(weight)}"
         )
     return Part(declaration.name, float(weight), tuple(options))
+
+
+def _settable(known: dict[str, Option]) -> str:
+    return f"what can is {', '.join(known)}" if known else "it has no settings of its own"
 
 
 def _own_options(declaration: Declaration) -> dict[str, Option]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from widemax.declarations import Declaration, Option
-from widemax.declarations.table import register
+from widemax.declarations.table import register, reserve_names
 
 LENGTH = "Length of the run"
 DATA = "Data"
@@ -17,7 +17,11 @@ SLOTS: dict[str, Option] = {
     "model": Option(
         "model", "auto", "The model to train; auto takes next-item for a log, cbow for a text."
     ),
-    "trainer": Option("trainer", "torch", "How the model is trained."),
+    "trainer": Option(
+        "trainer",
+        "torch",
+        "What trains the model: torch (gradients), kernel (fast word2vec) or fit (closed form).",
+    ),
     "head": Option("head", "sampled", "The output layer."),
     "scorer": Option("scorer", "table", "Where the vector of a class comes from."),
     "sampler": Option("sampler", "log-uniform", "Which classes compete with the target."),
@@ -121,7 +125,8 @@ RUN = Declaration(
         Option(
             "seed",
             0,
-            "Seed of the split, the parameters and the draws.",
+            "Seed of the parameters, the order of batches and the draws; what is held out is "
+            "always the same.",
             most=2**63 - 1,
             group=KEEPING,
         ),
@@ -143,9 +148,9 @@ RUN = Declaration(
 )
 
 _COLUMNS = (
-    ("user_column", "Column of the users; empty guesses by its name."),
-    ("item_column", "Column of the items; empty guesses by its name."),
-    ("time_column", "Column of the times; empty guesses by its name."),
+    ("user_column", "Column of the users; empty: found by its usual names."),
+    ("item_column", "Column of the items; empty: found by its usual names."),
+    ("time_column", "Column of the times; empty: found by its usual names."),
 )
 
 SOURCES: dict[str, Declaration] = {
@@ -209,15 +214,9 @@ SOURCES: dict[str, Declaration] = {
 }
 """The two kinds of data, each with settings of its own."""
 
-_NAMING = Declaration(
-    kind="run",
-    name="methods",
-    help="What names a method.",
-    # Any choices will do to tell them from plain texts.
-    options=tuple(option.among((str(option.default),)) for option in SLOTS.values()),
-)
-for _each in (_NAMING, RUN, *SOURCES.values()):
-    # So that no method takes one of these names for something else.
+# So that no method takes one of these names for something else.
+reserve_names(SLOTS)
+for _each in (RUN, *SOURCES.values()):
     register(_each, None)
 
 AUTO = {"log": "next-item", "text": "cbow"}

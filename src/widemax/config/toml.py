@@ -42,12 +42,12 @@ def to_toml(config: Config) -> str:
 
     What is written reads back equal. Settings that others switch off are left out.
 
-    >>> print(to_toml(Config(user_column='tab\there "x"')).split("guesses by its name.")[1])
+    >>> print(to_toml(Config(user_column='tab\there "x"')).split("by its usual names.")[1])
     <BLANKLINE>
     # A text of at most 200 characters.
     user_column = "tab\u0009here \"x\""
     <BLANKLINE>
-    # Column of the items; empty
+    # Column of the items; empty: found
     """
     blocks = ["# The configuration of a widemax run. Flags override what stands here.\n"]
     tables, group = [], ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from widemax.declarations.options import Option, Value
@@ -62,11 +61,6 @@ class Declaration:
     """What it is usually trained with, where that differs from the defaults."""
     usual_with: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     """The same, by the name of another part that is chosen with it."""
-
-    def load(self) -> Any:
-        """Return the code of the method."""
-        module, _, name = self.lives.partition(":")
-        return getattr(import_module(module), name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that say something, as ``declared.json`` keeps them."""

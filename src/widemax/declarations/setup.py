@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+FACTS = ("num_classes", "counts", "dimension", "scorer", "sampler", "objective", "seed")
+"""What a constructor gets, beside its options, if it has a parameter of that name."""
+
 
 class Setup(Protocol):
     """What a method is built from.
 
-    A class without a ``build`` of its own is called with those of these names that its constructor
-    has as parameters, and with its declared options.
+    A method with a classmethod ``build`` gets all of this. Any other is called with its declared
+    options, with those of ``FACTS`` that it has as parameters, and if it has a parameter
+    ``num_samples`` with that.
     """
 
     options: Any
@@ -35,6 +39,8 @@ class Setup(Protocol):
     """The ``FeatureTable`` of the users, if there is one."""
     goals: Tensor | None
     """Where in ``corpus`` a goal was reached, bool [T]; None: nobody said."""
+    seed: int
+    """The seed of the run."""
     days: float
     """The time from the first to the last interaction; 0 where the log has no times."""
 

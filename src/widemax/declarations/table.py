@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -24,6 +24,7 @@ PLUGINS = "widemax.plugins"
 
 _PACKAGE = "widemax."
 _live: dict[tuple[str, str], tuple[Declaration, Any]] = {}
+_reserved: set[str] = set()
 
 
 def register(declaration: Declaration, thing: Any) -> None:
@@ -37,6 +38,11 @@ def register(declaration: Declaration, thing: Any) -> None:
         )
     _check_options(declaration)
     _live[key] = (declaration, thing)
+
+
+def reserve_names(taken: Iterable[str]) -> None:
+    """Keep names of settings from the methods: none can declare an option that is called so."""
+    _reserved.update(taken)
 
 
 def declared(kind: str) -> Mapping[str, Declaration]:
@@ -83,7 +89,7 @@ def load(declaration: Declaration) -> Any:
     """Return the code of a method, imported now if it was not before."""
     key = (declaration.kind, declaration.name)
     if key not in _live:
-        declaration.load()
+        import_module(declaration.lives.partition(":")[0])
     live, thing = _live[key]
     if _stored().get(key, live) != live:
         raise ValueError(
@@ -158,11 +164,16 @@ def own_declarations() -> list[Declaration]:
 
 
 def _check_options(declaration: Declaration) -> None:
-    """Raise if an option has the name of another one that is of another type or has other limits.
+    """Raise if an option has a reserved name, or that of one of another type or other limits.
 
     Several methods may share an option: on the command line it is one flag.
     """
     for option in declaration.options:
+        if option.name in _reserved:
+            raise ValueError(
+                f"{declaration.kind} {declaration.name!r} declares {option.name!r}, the setting "
+                "that names a method: choose another name"
+            )
         for other in _known_to(declaration).values():
             for known in other.options:
                 if known.name == option.name and _meaning(known) != _meaning(option):

@@ -16,6 +16,7 @@ from widemax.config import Config
 from widemax.data import FeatureTable, Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import Declaration, find
+from widemax.declarations.setup import FACTS
 from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.declarations.table import load
 from widemax.encoders import FeatureEncoder
@@ -24,9 +25,6 @@ from widemax.models import Model
 from widemax.sampling import Sampler
 from widemax.training.steps import Steps
 from widemax.vocabulary import Vocabulary
-
-_FACTS = ("num_classes", "counts", "dimension", "scorer", "sampler", "objective", "seed")
-"""What a constructor gets if it has a parameter of that name."""
 
 _OF_THE_RUN = {"num_samples", "max_history", "item_features", "user_features"}
 """Options that a run or a head reads for the method that declares them."""
@@ -76,7 +74,7 @@ def built(declaration: Declaration, setup: RunSetup) -> Any:
         return thing.build(setup)
     parameters = inspect.signature(thing).parameters
     arguments = {each.name: getattr(setup.options, each.name) for each in declaration.options}
-    facts = [name for name in _FACTS if name in parameters and name not in arguments]
+    facts = [name for name in FACTS if name in parameters and name not in arguments]
     arguments |= {name: getattr(setup, name) for name in facts}
     if declaration.kind == "objective":
         return partial(thing, **arguments) if arguments else thing

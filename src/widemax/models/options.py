@@ -43,7 +43,7 @@ USER_FEATURES = Option(
     group="Data",
 )
 TIED = Option(
-    "tied", True, "Whether the table of the output layer is that of the items in histories."
+    "tied", True, "Whether histories and targets share one item table."
 )
 NUM_ATTENTION_HEADS = Option(
     "num_attention_heads", 1, "Heads of each attention layer.", least=1, most=64

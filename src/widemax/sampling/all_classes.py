@@ -11,7 +11,7 @@ from widemax.sampling.base import Sampler, uniform_log_prob, with_log_count_zero
 from widemax.validation import MAX_TABLE_CLASSES, check_targets
 
 
-@declare.sampler("all", traits=["probability"])
+@declare.sampler("all")
 class AllClassesSampler(Sampler):
     """Lists every class once.
 

@@ -45,7 +45,7 @@ DISTORTION = Option(
 DRAWN = (NUM_SAMPLES, UNIQUE, PER_EXAMPLE)
 """The options of samplers whose draws are independent."""
 
-DRAWS = ("draws", "probability", "mixes")
+DRAWS = ("draws", "mixes")
 """Their traits."""
 
 

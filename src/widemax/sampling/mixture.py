@@ -26,7 +26,6 @@ from widemax.validation import ABSENT, check_num_samples, check_positive, check_
             parts="sampler",
         ),
     ],
-    traits=["probability"],
     # Distinct draws have no n·q(y).
     fixed={"unique": False},
     usual={"unique": False},

@@ -26,7 +26,7 @@ TEMPERATURE = Option(
     least=1e-6,
     most=1e6,
 )
-NUM_LAYERS = Option("num_layers", 0, "Hidden layers of each tower.", most=16)
+NUM_LAYERS = Option("num_layers", 0, "Hidden layers of the user or item network.", most=16)
 HIDDEN_SIZE = Option("hidden_size", 200, "Units of each hidden layer.", least=1, most=65_536)
 
 

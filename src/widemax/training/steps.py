@@ -63,7 +63,7 @@ EPOCHS = Option(
 STEPS = Option(
     "steps",
     0,
-    "Steps to train for, instead of epochs; 0 goes by epochs.",
+    "Steps to train for; 0 trains for --epochs.",
     most=10**12,
     group=_LENGTH,
 )
@@ -224,7 +224,7 @@ class Parts:
     needs=[Need("model", trait="fitted", why="fits in one go")],
 )
 class FitSteps:
-    """The only step of a model that is counted instead of trained."""
+    """Fits a model in one step, by counting or in closed form."""
 
     def __init__(self, model: Any, sequences: Sequences) -> None:
         self.model: nn.Module = model

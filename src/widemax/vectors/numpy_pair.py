@@ -71,7 +71,7 @@ def _read_matrix(path: Path, file: BinaryIO) -> NDArray[np.floating]:
     return matrix.astype(dtype.newbyteorder("="), copy=False)
 
 
-@declare.export("numpy")
+@declare.export("numpy", help="A folder with vectors.npy, float32 [V, D], and keys.txt.")
 def write_numpy_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
     """Write ``vectors.npy``, float32 [V, D], and ``keys.txt`` into a folder, made if need be.
 

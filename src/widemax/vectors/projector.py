@@ -48,7 +48,10 @@ def read_projector_vectors(folder: str | Path) -> KeyedVectors:
     return gatherer.finish()
 
 
-@declare.export("projector")
+@declare.export(
+    "projector",
+    help="A folder with vectors.tsv and metadata.tsv for TensorBoard's embedding projector.",
+)
 def write_projector_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
     """Write ``vectors.tsv`` and ``metadata.tsv``, which TensorBoard's embedding projector loads.
 

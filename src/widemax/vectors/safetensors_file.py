@@ -103,7 +103,7 @@ def _parsed_keys(stored: bytes) -> list[str]:
     return keys
 
 
-@declare.export("safetensors")
+@declare.export("safetensors", help="One safetensors file with the keys and the vectors.")
 def write_safetensors_vectors(path: str | Path, vectors: KeyedVectors) -> None:
     """Write keys and vectors to one safetensors file, which any reader of the format can open.
 

@@ -118,7 +118,9 @@ def _problem(raw: bytes, key: str, *, finite: bool) -> str:
     return "" if finite else f"key {quoted(key)} has a number that is not finite"
 
 
-@declare.export("word2vec-binary")
+@declare.export(
+    "word2vec-binary", help="A word2vec binary file, which gensim reads; every bit is kept."
+)
 def write_word2vec_binary(path: str | Path, vectors: KeyedVectors) -> None:
     """Write a word2vec binary file that gensim and the original tool read; every bit is kept.
 

@@ -53,7 +53,7 @@ def read_word2vec_text(path: str | Path, *, bad_rows: BadRows = "error") -> Keye
     return gatherer.finish()
 
 
-@declare.export("word2vec")
+@declare.export("word2vec", help="A word2vec text file, which gensim reads.")
 def write_word2vec_text(path: str | Path, vectors: KeyedVectors) -> None:
     """Write a word2vec text file that gensim's ``load_word2vec_format`` reads.
 

@@ -41,7 +41,7 @@ _BEST_ALONE = 1000.0
         TIED,
         FEATURE_DIMENSION,
         Option("num_interests", 4, "Vectors of each user, one per interest.", least=1, most=64),
-        Option("routing_iterations", 3, "Rounds that find the interests.", least=1, most=100),
+        Option("routing_iterations", 3, "Iterations of capsule routing.", least=1, most=100),
         Option(
             "attention_power",
             _BEST_ALONE,

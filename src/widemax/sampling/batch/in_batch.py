@@ -26,7 +26,7 @@ class Frequency(Protocol):
         """Return log p(y) of one target, float64 like ``ids``."""
 
 
-@declare.sampler("in-batch", traits=["probability", "mixes"])
+@declare.sampler("in-batch", traits=["mixes"])
 class InBatchSampler(Sampler):
     """Lets the targets of a batch compete with each other.
 

@@ -18,7 +18,7 @@ from widemax.validation import ABSENT, MAX_SAMPLES, check_whole
     options=[
         Option("queue_size", 2048, "Targets of earlier batches that compete.", least=1, most=2**28)
     ],
-    traits=["probability", "mixes"],
+    traits=["mixes"],
 )
 class QueueSampler(InBatchSampler):
     """Lets the targets of a batch compete with each other and with those of the last batches.

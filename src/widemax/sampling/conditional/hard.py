@@ -61,7 +61,7 @@ class ModelRankedSampler(Sampler):
         Need(
             "objective",
             trait="uncorrected",
-            why="is no probability sample, there is no log Q to correct by",
+            why="has no log Q, so the objective must not correct by it",
         )
     ],
 )

@@ -18,7 +18,7 @@ from widemax.sampling.conditional.ngram import PROPOSAL_ORDER, check_preceding, 
 @declare.sampler(
     "kneser-ney",
     options=[NUM_SAMPLES, PROPOSAL_ORDER],
-    traits=["draws", "probability", "corpus", "per-example"],
+    traits=["draws", "corpus", "per-example"],
     needs=[Need("model", trait="context", why="draws by what came before the target")],
 )
 class KneserNeySampler(DrawnSampler):

@@ -30,7 +30,7 @@ from widemax.validation import (
 @declare.sampler(
     "market",
     options=[NUM_SAMPLES, DISTORTION, ITEM_FEATURES],
-    traits=["probability", "mixes", "per-example"],
+    traits=["mixes", "per-example"],
 )
 class MarketSampler(Sampler):
     """Draws for each example classes of its target's market, by a power of their counts.

@@ -31,7 +31,7 @@ PROPOSAL_ORDER = Option(
 @declare.sampler(
     "n-gram",
     options=[NUM_SAMPLES, PROPOSAL_ORDER],
-    traits=["draws", "probability", "corpus", "per-example"],
+    traits=["draws", "corpus", "per-example"],
     needs=[Need("model", trait="context", why="draws by what came before the target")],
 )
 class NGramSampler(DrawnSampler):

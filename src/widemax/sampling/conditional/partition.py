@@ -34,7 +34,7 @@ from widemax.validation import (
             "max_classes", 8192, "Most distinct targets in a part of the data.", least=2, most=2**28
         )
     ],
-    traits=["probability", "corpus"],
+    traits=["corpus"],
     needs=[Need("model", trait="windows", why="reads the data part by part, target by target")],
 )
 class PartitionSampler(Sampler):
