@@ -342,3 +342,13 @@ def test_files_without_a_table_or_keys_are_refused(tmp_path):
         read_features(path, ["c"])
     with pytest.raises(ValueError, match=r"file: no column can be read as a feature: 'brand'"):
         read_features(path, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("text", "good morning"), ("pairs", "u7 i31"), ("lists", "1 2 3\n2 5 6 7")],
+)
+def test_features_need_columns_that_have_names(kind, content, tmp_path):
+    (tmp_path / "file").write_text(content + "\n")
+    with pytest.raises(ValueError, match=f"must hold a table with columns .* got {kind}"):
+        read_feature_frame(tmp_path / "file")

@@ -81,6 +81,14 @@ def test_what_only_text_has(tmp_path):
     again = read_source(path, tokens=r"\w+", end="<eos>", cache=True)
     assert again.sequences.values.tolist() == source.sequences.values.tolist()
     path.write_text("user,item\n1,2\n")
-    for option in ({"tokens": r"\w+"}, {"end": "<eos>"}):
+    for option in ({"tokens": r"\w+"}, {"end": "<eos>"}, {"cache": True}):
         with pytest.raises(ValueError, match=r'is for text, .* which is csv: kind="text" reads it'):
             read_source(path, **option)
+
+
+def test_ids_of_a_typed_format_are_what_their_columns_say(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("user,item\n7,31\n")
+    assert read_source(path).sequences.names.to_list() == [7]
+    monkeypatch.setattr("widemax.data.reading.formats.csv_file.CsvFormat.typed", True)
+    assert read_source(path).sequences.names.to_list() == ["7"]

@@ -14,11 +14,7 @@ from widemax.data.features.table import FeatureTable
 from widemax.data.reading.columns import listed
 from widemax.data.reading.files import files_of
 from widemax.data.reading.formats.atomic import AtomicType, atomic_types
-from widemax.data.reading.tables import (
-    recognise,
-    scan_table,
-    table_errors,
-)
+from widemax.data.reading.tables import TEXT, format_of, recognise, scan_table, table_errors
 from widemax.vocabulary.keys import Keys, as_keys, quoted
 
 
@@ -67,7 +63,7 @@ def read_feature_frame(path: str | Path) -> tuple[pl.DataFrame, dict[str, Atomic
     {'id': 'token', 'genre': 'token_seq'}
     """
     kind = recognise(path)
-    if kind == "text" or kind == "pairs":
+    if kind == TEXT or not format_of(kind).named:
         raise ValueError(
             f"{path} must hold a table with columns (Parquet, CSV or an atomic file), got {kind}"
         )

@@ -1,8 +1,8 @@
 """Raw records: files, tables, logs and text, read and numbered.
 
-A log goes through ``files`` → ``tables`` → ``columns`` and ``logs`` → ``classes`` → ``source``, a
-text through ``files`` → ``tokens`` → ``classes`` → ``text`` → ``source``; each knows only those
-before it.
+A log goes through ``files`` → ``formats`` → ``tables`` → ``columns`` and ``logs`` → ``numbering`` →
+``source``, a text through ``files`` → ``tokens`` → ``numbering`` → ``text`` → ``source``; each
+knows only those before it.
 """
 
 from widemax.data.reading.files import read_all

@@ -10,7 +10,7 @@ import polars as pl
 
 from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times, listed
 from widemax.data.reading.formats import ITEM, TIME, USER
-from widemax.data.reading.tables import scan_table, table_errors
+from widemax.data.reading.tables import format_of, scan_table, table_errors
 from widemax.vocabulary.keys import quoted
 
 GOAL = "goal"
@@ -131,7 +131,7 @@ def scan_log(files: list[Path], kind: str, wanted: Columns) -> Log:
             raise ValueError(f"{path}: the columns are {types}, but {first_types} in {files[0]}")
         parts.append(part)
         starts.append(starts[-1] + height)
-    return Log(parts, columns, kind != "parquet", files, starts[:-1])
+    return Log(parts, columns, not format_of(kind).typed, files, starts[:-1])
 
 
 def _scan_part(path: Path, kind: str, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
@@ -147,7 +147,7 @@ def _scan_part(path: Path, kind: str, wanted: Columns) -> tuple[pl.LazyFrame, Co
         )
     part = table.select(names)
     with table_errors(path):
-        if kind != "parquet":
+        if not format_of(kind).typed:
             part = part.collect().lazy()  # without the other columns, which were read too
         height = part.select(pl.len()).collect().item()
     if not height:

@@ -118,7 +118,7 @@ def read_source(
         kind = recognise(path)
     check_kind(kind)
     if kind != "text":
-        for name, value in (("tokens", tokens), ("end", end)):
+        for name, value in (("tokens", tokens), ("end", end), ("cache", cache or None)):
             if value is not None:
                 raise ValueError(
                     f"{name} is for text, got {quoted(value)} for {path}, which is {kind}: "

@@ -46,6 +46,10 @@ class TableFormat(ABC):
     """
 
     rank = 0
+    named = True
+    """Whether its columns have names, or places that stand for them; else it is users and items."""
+    typed = False
+    """Whether its columns have types, and are read one by one; else all hold strings."""
 
     @staticmethod
     @abstractmethod

@@ -15,6 +15,7 @@ class ParquetFormat(TableFormat):
     """A Parquet file: it begins with PAR1."""
 
     rank = 10
+    typed = True
 
     @staticmethod
     def recognises(head: FileHead) -> bool:

@@ -17,6 +17,7 @@ class ListsFormat(TableFormat):
     """Lists: whole numbers, a user and their items a line, each user in one line."""
 
     rank = 40
+    named = False
 
     @staticmethod
     def recognises(head: FileHead) -> bool:
@@ -48,6 +49,7 @@ class PairsFormat(TableFormat):
     """Pairs: two words a line, each with a digit in it."""
 
     rank = 50
+    named = False
 
     @staticmethod
     def recognises(head: FileHead) -> bool:
