@@ -14,6 +14,7 @@ from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.runs.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.tracking import JsonLines
 
 
 @pytest.fixture
@@ -138,3 +139,45 @@ def test_what_cannot_be_resumed_says_why(gone, log, tmp_path):
         wm.train(source, None, folder=tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match="already"):
         wm.train(log, CONFIG, folder=tmp_path / "run")
+
+
+def test_training_leaves_torch_as_it_was(log, tmp_path):
+    threads = torch.get_num_threads()
+    config = wm.Config(epochs=1, dimension=4, threads=threads + 1, model="sasrec", dropout=0.5)
+    wm.train(log, config, folder=tmp_path / "once")
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    # What is drawn between preparing and training changes nothing.
+    training = prepare(log, config, tmp_path / "again")
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.get_num_threads() == threads
+    before = torch.get_rng_state()
+    training.run()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    assert same(weights(tmp_path / "once"), weights(tmp_path / "again"))
+
+
+def test_a_tracker_that_cannot_be_opened_leaves_nothing_open(log, tmp_path, monkeypatch):
+    opened = []
+
+    class Noted(JsonLines):
+        def __init__(self, *given, **options):
+            super().__init__(*given, **options)
+            opened.append(self)
+
+    def refuse(*given, **options):
+        raise ValueError("no tensorboard today")
+
+    monkeypatch.setattr("widemax.runs.preparing.JsonLines", Noted)
+    monkeypatch.setattr("widemax.runs.preparing.TensorBoard", refuse)
+    monkeypatch.setattr("widemax.runs.preparing.check_tracking", lambda name: None)
+    config = wm.Config(epochs=1, dimension=4, tracking="tensorboard")
+    with pytest.raises(ValueError, match="no tensorboard today"):
+        wm.train(log, config, folder=tmp_path / "run")
+    (lines,) = opened
+    assert lines._file.closed
+    monkeypatch.undo()
+    # Nor is the folder locked: the run can be trained once it works.
+    wm.train(log, folder=tmp_path / "run", resume=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from widemax.config import Config
 from widemax.data import Source, Windows
@@ -83,19 +84,43 @@ class Training:
     model: Model
     split: Split
     loop: Loop
-    trackers: list[Tracker]
+    random_state: Tensor
+    """That of torch's own generator, as the first step finds it."""
     warm: WarmStart | None = None
 
     def run(self) -> Progress:
         """Train to the end, or raise ``Interrupted`` after saving."""
-        try:
-            with self.loop.store:
-                return self.loop.run()
-        finally:
-            for tracker in self.trackers:
-                tracker.close()
+        with ExitStack() as afterwards:
+            afterwards.enter_context(_torch_as_before())
+            for tracker in self.loop.trackers:
+                afterwards.callback(tracker.close)
+            afterwards.enter_context(self.loop.store)
+            torch.set_rng_state(self.random_state)
+            _use_threads(self.config)
+            return self.loop.run()
 
 
+@contextmanager
+def _torch_as_before() -> Iterator[None]:
+    """Leave torch's own generator and the number of its threads as they were.
+
+    A training must not reseed the program around it.
+    """
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
+def _use_threads(config: Config) -> None:
+    if config.threads:
+        torch.set_num_threads(config.threads)
+
+
+@_torch_as_before()
 def prepare(
     source_path: str | Path,
     config: Config,
@@ -121,8 +146,7 @@ def prepare(
     check_tracking(config.tracking)
     if not resume:
         config = configured_for(source_path, config)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    _use_threads(config)
     learned = None if vectors is None else as_learned(vectors)
     source = _read(source_path, config, folder if resume else None, learned)
     data, split = DataSummary.of(source), split_source(config, source)
@@ -146,9 +170,9 @@ def prepare(
     )
     if resume:
         check_same_source(folder, description, source.vocabulary)
-    with ExitStack() as unlock_if_this_fails:
+    with ExitStack() as if_this_fails:
         # Before anything is written: a run that another process trains must not lose a line.
-        unlock_if_this_fails.enter_context(store)
+        if_this_fails.enter_context(store)
         if not resume:
             check_free(folder)
         remove_torn_files(folder)
@@ -160,8 +184,8 @@ def prepare(
             finish_folder(folder, description)
         elif not _resume(loop, folder):
             check_cold(folder)
-        loop.trackers = trackers = _trackers(folder, config, loop.progress.step)
-        unlock_if_this_fails.pop_all()
+        loop.trackers = _trackers(folder, config, loop.progress.step, if_this_fails)
+        if_this_fails.pop_all()
     return Training(
         folder=folder,
         config=config,
@@ -169,7 +193,7 @@ def prepare(
         model=model,
         split=split,
         loop=loop,
-        trackers=trackers,
+        random_state=torch.get_rng_state(),
         warm=warm,
     )
 
@@ -213,8 +237,12 @@ def _validation(model: Model, examples: Windows | None) -> Callable[[], Mapping[
     return lambda: evaluate_ranking(model.log_prob, examples).metrics()
 
 
-def _trackers(folder: Path, config: Config, step: int) -> list[Tracker]:
+def _trackers(
+    folder: Path, config: Config, step: int, if_this_fails: ExitStack
+) -> Sequence[Tracker]:
+    """Open the trackers of a run; those that are open are closed if another one cannot be."""
     trackers: list[Tracker] = [JsonLines(folder / "metrics.jsonl", after_step=step)]
+    if_this_fails.callback(trackers[0].close)
     if config.tracking == "tensorboard":
         trackers.append(TensorBoard(folder / "tensorboard", after_step=step))
     elif config.tracking == "mlflow":
