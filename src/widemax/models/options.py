@@ -42,9 +42,7 @@ USER_FEATURES = Option(
     "File with features of users; empty takes the .user file beside an .inter file.",
     group="Data",
 )
-TIED = Option(
-    "tied", True, "Whether histories and targets share one item table."
-)
+TIED = Option("tied", True, "Whether histories and targets share one item table.")
 NUM_ATTENTION_HEADS = Option(
     "num_attention_heads", 1, "Heads of each attention layer.", least=1, most=64
 )
