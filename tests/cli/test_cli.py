@@ -286,9 +286,7 @@ def test_fewer_samples_than_asked_for_are_said(
     flags, said, words, tmp_path, monkeypatch, capsys, caplog
 ):
     source, folder = words.parent.parent / "text", tmp_path / "run"
-    code, _ = call(
-        monkeypatch, capsys, "train", source, "--folder", folder, "--steps", "1", *flags
-    )
+    code, _ = call(monkeypatch, capsys, "train", source, "--folder", folder, "--steps", "1", *flags)
     assert code == 0
     assert ("is more than there are to choose from: 4 are drawn" in caplog.text) == said
 
