@@ -274,11 +274,11 @@ def test_a_terminal_shows_a_clock_that_vanishes(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--trainer", "torch", "--num-samples", "900"], True),
+        (["--model", "next-item", "--num-samples", "900"], True),
         # Also where it is the default.
-        (["--trainer", "torch"], True),
+        (["--model", "next-item"], True),
         # Draws that need not be distinct can be as many as one likes.
-        (["--trainer", "torch", "--num-samples", "900", "--no-unique"], False),
+        (["--model", "next-item", "--num-samples", "900", "--no-unique"], False),
         (["--num-samples", "900"], False),
     ],
 )
