@@ -38,6 +38,12 @@ UNUSED = [
      "scorer = char-cnn, differentiated or table$"),
     ({"head": "adaptive", "similarity": "dot"}, "similarity .* which has no scorer"),
     ({"sampler": "uniform", "mixture": "uniform, unigram"}, "mixture .* sampler = mixture$"),
+    ({"model": "popularity", "max_history": 9}, "max_history has no effect with model = 'popular"),
+    ({"model": "mind", "num_layers": 0, "hidden_size": 9}, "hidden_size .* with num_layers = 0$"),
+    ({"sampler": "mixture", "mixture": "unigram(distortion=1), uniform", "distortion": 0.5},
+     "distortion has no effect: every part of the mixture that has it sets its own$"),
+    ({"sampler": "mixture", "mixture": "unigram, market", "per_example": False},
+     "per_example must be true: 'market' draws for each example$"),
     ({"model": "cbow", "trainer": "kernel", "batch_size": 4}, "batch_size .* trainer = torch$"),
 ]  # fmt: skip
 

@@ -1,5 +1,6 @@
 """The table of methods: what is stored is what the code says, and no name means two things."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from widemax.cli import main
+from widemax.cli.train import train
 from widemax.config import Config
 from widemax.config.resolution import all_options
-from widemax.config.run_options import SLOTS
+from widemax.config.run_options import SLOTS, TRAIN_ARGUMENTS
 from widemax.declarations import (
     Declaration,
     Need,
@@ -150,7 +152,9 @@ def test_one_option_name_cannot_mean_two_things(own_table, option):
 @pytest.mark.parametrize("slot", SLOTS)
 def test_no_option_can_be_called_as_what_names_a_method(own_table, slot):
     for option in (Option(slot, "mine", "A text."), all_options()[slot]):
-        with pytest.raises(ValueError, match=f"'mine' declares '{slot}', the setting that names"):
+        with pytest.raises(
+            ValueError, match=r"'mine' declares .* that name is taken by the command"
+        ):
             declare.sampler("mine", help="Mine.", options=[option])(type("Mine", (), {}))
     assert "mine" not in names("sampler")
 
@@ -205,7 +209,7 @@ def test_two_plug_ins_of_one_name_do_not_hide_each_other(own_table, tmp_path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("def", "SyntaxError"),
+        ("def", "invalid syntax in line 1"),
         ("1 / 0", "ZeroDivisionError"),
         ("import no_such_thing", "No module named 'no_such_thing'"),
         ("from widemax.declarations import nothing", "cannot import name 'nothing'"),
@@ -288,3 +292,70 @@ def test_a_wrong_plug_in_is_one_line_and_exit_code_2(own_table, tmp_path, capsys
     code, printed = called(capsys, "--plugin")
     assert code == 2
     assert "requires an argument" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (Option("margin", 0.5, "A margin."), "its default does not keep to its limits"),
+        (Option("margin", 7, "A margin.", least=0, most=5), "between 0 and 5, got 7"),
+        (Option("margin", float("nan"), "A margin.", most=1.0), "its default does not keep"),
+        (Option("margin", None, "A margin."), "its default must be true or false, a number or a"),
+        (Option("margin", "c", "A margin.", choices=("a", "b")), "must be one of a, b"),
+        (Option("folder", "", "A folder."), "taken by the command line"),
+        (Option("sampler", "", "A sampler."), "taken by the command line"),
+        (Option("class", "", "A class."), "a word of Python"),
+        (Option("Foo-Bar", "", "A bar."), "small letters, digits and underscores"),
+        (Option("", "", "Nothing."), "small letters, digits and underscores"),
+    ],
+)  # fmt: skip
+def test_an_option_that_cannot_be_set_is_refused_where_it_is_declared(option, named, own_table):
+    with pytest.raises(ValueError, match=rf"sampler 'own' declares .* as an option: .*{named}"):
+        declare.sampler("own", options=[option])(type("Own", (), {"__doc__": "Own."}))
+
+
+def test_an_option_is_declared_once(own_table):
+    twice = [Option("margin", True, "A margin.")] * 2
+    with pytest.raises(ValueError, match="'margin' as an option: it is declared twice"):
+        declare.sampler("own", options=twice)(type("Own", (), {"__doc__": "Own."}))
+
+
+@pytest.mark.parametrize("name", ["", "My Own", "own=1", "own,2", "-own", "own\n", 7, None])
+def test_a_name_can_be_typed(name, own_table):
+    with pytest.raises(ValueError, match="the name of a sampler must be small letters and digits"):
+        declare.sampler(name)(type("Own", (), {"__doc__": "Own."}))
+
+
+def test_train_takes_no_argument_that_a_method_may_declare():
+    own = set(inspect.signature(train).parameters) - set(all_options())
+    assert own | {"help"} == set(TRAIN_ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("", "declares no method"),
+        ("import sys; sys.exit(3)", "it ends with SystemExit: 3"),
+        ("raise KeyError('x')", "it ends with KeyError: 'x'"),
+        ("a = 1\nb = = 2", "invalid syntax in line 2"),
+    ],
+)
+def test_a_plugin_that_is_none(code, named, tmp_path, own_table):
+    (tmp_path / "own.py").write_text(code)
+    with pytest.raises(ValueError, match=named):
+        load_plugin(str(tmp_path / "own.py"))
+
+
+def test_what_a_method_is_usually_trained_with_must_exist(own_table):
+    own = type("Own", (), {"__doc__": "Own."})
+    declare.model("own", usual={"epochz": 3})(own)
+    with pytest.raises(ValueError, match="'epochz', usual with model own, is not a setting"):
+        Config(model="own")
+    declare.model("owned", usual={"epochs": 0})(own)
+    with pytest.raises(ValueError, match="epochs must be a whole number between 1 and"):
+        Config(model="owned")
+
+
+def test_a_method_that_is_not_known_may_be_in_a_plugin():
+    with pytest.raises(ValueError, match="a method of your own is made known by --plugin FILE"):
+        Config(sampler="qqq")

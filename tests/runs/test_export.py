@@ -272,11 +272,18 @@ def test_vectors_that_do_not_fit_leave_no_folder(vectors, wanted, text, tmp_path
 
 def test_only_a_new_run_starts_from_vectors(text, given, tmp_path):
     prepare(text, config(), tmp_path / "run", vectors=given)
-    with pytest.raises(ValueError, match="vectors start a new run"):
-        wm.train(text, folder=tmp_path / "run", resume=True, vectors=given)
     # Stopped before its first checkpoint, it would start cold without a word.
     with pytest.raises(ValueError, match="before its first checkpoint"):
         wm.train(text, folder=tmp_path / "run", resume=True)
+    resumed = wm.train(text, folder=tmp_path / "run", resume=True, vectors=given)
+    straight = wm.train(text, config(), folder=tmp_path / "straight", vectors=given)
+    mine, other = (each.model.state_dict() for each in (resumed, straight))
+    assert all(torch.equal(mine[name], other[name]) for name in other)
+    # From now on they are not needed, and do no harm.
+    wm.train(text, folder=tmp_path / "run", resume=True, vectors=given)
+    wm.train(text, config(), folder=tmp_path / "cold")
+    with pytest.raises(ValueError, match="did not start from vectors"):
+        wm.train(text, folder=tmp_path / "cold", resume=True, vectors=given)
 
 
 def test_the_verb_exports_every_format(run, tmp_path):

@@ -181,3 +181,68 @@ def test_a_tracker_that_cannot_be_opened_leaves_nothing_open(log, tmp_path, monk
     monkeypatch.undo()
     # Nor is the folder locked: the run can be trained once it works.
     wm.train(log, folder=tmp_path / "run", resume=True)
+
+
+def test_one_command_line_starts_and_resumes(log, tmp_path):
+    folder = tmp_path / "new" / "run"
+    command = ["train", str(log), "--folder", str(folder), "--resume", "--model", "mind"]
+    command += ["--steps", "4", "--dimension", "4", "--num-interests", "2"]
+    begun = CliRunner().invoke(app, command)
+    assert begun.exit_code == 0, begun.output
+    # The flags of a model that is not the default one, and again after the first write.
+    resumed = CliRunner().invoke(app, command)
+    assert resumed.exit_code == 0, resumed.output
+    assert "resumed at step 4" in resumed.output
+    other = CliRunner().invoke(app, [*command[:-1], "3"])
+    assert "--num-interests is 3, and" in str(other.exception)
+    foreign = CliRunner().invoke(app, [*command, "--window", "3"])
+    assert "--window is not a setting of" in str(foreign.exception)
+
+
+def test_a_folder_that_was_left_before_its_first_write_is_started(log, tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    assert wm.train(log, CONFIG, folder=tmp_path / "run", resume=True).step
+
+
+def test_python_may_not_resume_with_other_settings_either(log, tmp_path):
+    wm.train(log, CONFIG, folder=tmp_path / "run")
+    wm.train(log, CONFIG, folder=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"^epochs is 4, and .*run was started with 3"):
+        wm.train(log, CONFIG.changed(epochs=4), folder=tmp_path / "run", resume=True)
+
+
+def test_what_the_source_is_can_be_said(tmp_path):
+    (tmp_path / "baskets").write_text("ann tea rum milk\nbob rum gin tea\n" * 5)
+    config = wm.Config(model="popularity", validation_size=0, test_size=0)
+    run = wm.train(tmp_path / "baskets", config.changed(kind="lists"), folder=tmp_path / "run")
+    assert "ann" not in run.vocabulary
+    assert run.description["kind"] == "lists"
+    with pytest.raises(ValueError, match=r"kind must be one of .*did you mean 'lists'"):
+        wm.train(tmp_path / "baskets", config.changed(kind="list"), folder=tmp_path / "other")
+
+
+def test_settings_of_features_need_features(log, tmp_path):
+    for name, value in {"feature_dimension": 9, "id_dropout": 0.5}.items():
+        config = wm.Config(model="two-tower", **{name: value})
+        with pytest.raises(ValueError, match=f"^{name} has no effect: neither items nor users"):
+            wm.train(log, config, folder=tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_batch_holds_at_least_one_sequence(log, tmp_path):
+    config = wm.Config(model="sasrec", max_history=5, batch_size=4)
+    with pytest.raises(ValueError, match="batch_size must be at least 5, what is predicted in one"):
+        wm.train(log, config, folder=tmp_path / "run")
+
+
+def test_a_history_is_a_list(log, tmp_path):
+    run = wm.train(log, CONFIG, folder=tmp_path / "run")
+    with pytest.raises(ValueError, match="keys must be a list, got the text 'i3'; a user is named"):
+        run.recommend("i3")
+
+
+@pytest.mark.parametrize("arguments", [["train", "LOG", "--folder", ""], ["export", "RUN", ""]])
+def test_an_unset_variable_names_no_path(arguments, log):
+    said = CliRunner().invoke(app, [each.replace("LOG", str(log)) for each in arguments])
+    assert said.exit_code == 2
+    assert "a path must not be empty" in said.output

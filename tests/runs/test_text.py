@@ -348,3 +348,13 @@ def test_word_vectors_are_tested_against_files(runs, tmp_path):
     assert rows[3]["accuracy"] == report.total.accuracy
     shown = invoke("evaluate", folder, "--similarity", pairs).stdout
     assert shown.split()[:2] == ["pairs.tsv", "spearman"]
+
+
+@pytest.mark.parametrize(("model", "sampler"), [("lstm", "n-gram"), ("nnlm", "partition")])
+def test_a_head_behind_a_layer_shows_its_sampler(model, sampler, text, tmp_path):
+    config = config_of(model).changed(
+        head="sampled", sampler=sampler, head_units=8, epochs=1, validation_size=20
+    )
+    run = wm.train(text, config, folder=tmp_path / "run")
+    asked = run.recommend(["the"], k=3, include_seen=True)
+    assert wm.load(tmp_path / "run").recommend(["the"], k=3, include_seen=True) == asked

@@ -24,6 +24,13 @@ Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.
 _LARGEST_EXPONENT = 700
 
 
+def path_of(text: str) -> Path:
+    """Return the path that an argument names; an unset variable of a shell names none."""
+    if not text:
+        raise typer.BadParameter("a path must not be empty")
+    return Path(text)
+
+
 def load_run(folder: Path) -> Run:
     """Return a run, saying so where it takes long."""
     # Here and not above: torch takes seconds to load, and --help should not.

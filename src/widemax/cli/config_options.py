@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +15,11 @@ from typer.core import TyperCommand
 from widemax.cli.completion import one_of
 from widemax.config import Config, ResolvedConfig, read_config
 from widemax.config.resolution import all_options, varying_defaults
+from widemax.config.resolved import read_given
 from widemax.config.run_options import SLOTS
 from widemax.declarations import Option, Value
 
-RESOLVED = "resolved"
+SETTINGS = "settings"
 """The parameter of a verb that the options fill."""
 
 _FILE = Annotated[
@@ -27,23 +29,24 @@ _FILE = Annotated[
 
 
 def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Replace a verb's parameter ``resolved`` by an option for every setting of a run.
+    """Replace a verb's parameter ``settings`` by an option for every setting of a run.
 
-    The verb is called with a function that returns the ``ResolvedConfig`` of ``--config`` and the
-    flags for a "text" or a "log". What is wrong with either kind is said before.
+    The verb is called with the ``Settings`` of ``--config`` and the flags. What is wrong with them
+    for a "text" and a "log" alike is said before.
 
     >>> @with_config_options
-    ... def train(data: str, *, resolved) -> None:
-    ...     print(data, resolved("log").config.epochs, resolved("log").origins["epochs"])
+    ... def train(data: str, *, settings) -> None:
+    ...     resolved = settings.resolved("log")
+    ...     print(data, resolved.config.epochs, resolved.origins["epochs"])
     >>> train(data="clicks.csv", epochs=3)
     clicks.csv 3 flag
     >>> inspect.signature(train).parameters["epochs"].default is None
     True
     """
     signature = inspect.signature(verb, eval_str=True)
-    own = {name: each for name, each in signature.parameters.items() if name != RESOLVED}
+    own = {name: each for name, each in signature.parameters.items() if name != SETTINGS}
     if len(own) == len(signature.parameters):
-        raise ValueError(f"{verb.__name__} must have a parameter named {RESOLVED!r}")
+        raise ValueError(f"{verb.__name__} must have a parameter named {SETTINGS!r}")
     added = _parameters()
     for name in own:
         if name in added:
@@ -53,11 +56,11 @@ def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
     def command(*, config: Path | None = None, **given: Any) -> None:
         flags = {name: given.pop(name, None) for name in all_options()}
 
-        def resolved(source: str | None) -> ResolvedConfig:
-            return read_config(config, flags, source=source)
-
-        resolved(None)
-        verb(**given, **{RESOLVED: resolved})
+        settings = Settings(config, flags)
+        # A run that is resumed has its own methods: what is given is compared with them.
+        if not given.get("resume"):
+            settings.resolved(None)
+        verb(**given, **{SETTINGS: settings})
 
     parameters = [*own.values(), *added.values()]
     # Typer reads the signature for order and defaults, the annotations for the types.
@@ -66,6 +69,22 @@ def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
     )
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``--config`` and the flags say."""
+
+    file: Path | None
+    flags: Mapping[str, Any]
+
+    def resolved(self, source: str | None) -> ResolvedConfig:
+        """Return the configuration for a "text" or a "log"; None is either."""
+        return read_config(self.file, self.flags, source=source)
+
+    def given(self) -> dict[str, Value]:
+        """Return what was given, whatever method it belongs to."""
+        return read_given(self.file, self.flags)
 
 
 class ConfigCommand(TyperCommand):

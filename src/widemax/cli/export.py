@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import RunFolder, load_run
+from widemax.cli.answers import RunFolder, load_run, path_of
 from widemax.cli.completion import one_of
 from widemax.cli.progress import waiting
 from widemax.declarations import find, names
@@ -15,7 +15,9 @@ from widemax.declarations import find, names
 
 def export(
     run: RunFolder,
-    path: Annotated[Path, typer.Argument(help="The file or folder to write.")],
+    path: Annotated[
+        Path, typer.Argument(parser=path_of, metavar="PATH", help="The file or folder to write.")
+    ],
     to: Annotated[
         str,
         typer.Option(

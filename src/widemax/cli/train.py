@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from widemax.cli.answers import path_of
 from widemax.cli.config_options import ConfigCommand as TrainCommand
-from widemax.cli.config_options import with_config_options
+from widemax.cli.config_options import Settings, with_config_options
 from widemax.cli.progress import starting, waiting
-from widemax.config import ResolvedConfig, show_config
+from widemax.config import Config, ResolvedConfig, show_config
 from widemax.config.resolution import all_options
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ def train(
         ),
     ],
     folder: Annotated[
-        Path | None, typer.Option(help="The folder of the run.", show_default=False)
+        Path | None,
+        typer.Option(
+            parser=path_of, metavar="FOLDER", help="The folder of the run.", show_default=False
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --folder, or start it.")
+    ] = False,
     vectors: Annotated[
         Path | None,
         typer.Option(
@@ -58,7 +64,7 @@ def train(
         bool, typer.Option("--json", help="With --print-config: print it as JSON.")
     ] = False,
     *,
-    resolved: Callable[[str | None], ResolvedConfig],
+    settings: Settings,
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume continues exactly where it stopped.
 
@@ -71,43 +77,47 @@ def train(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
-        from widemax.data.reading import recognise
         from widemax.data.summary import source_of
-        from widemax.runs.folder import check_free, check_run
+        from widemax.runs.folder import check_free, holds_run
+        from widemax.runs.source import kind_of
 
     # What is wrong with the folder is said before the source is looked for.
+    resume = resume and folder is not None and holds_run(folder)
     if folder is not None and resume:
-        kind = check_run(folder)["kind"]
+        asked = _resumed(folder, settings)
     else:
         if folder is not None and not print_config:
             check_free(folder)
-        kind = recognise(source)
-    asked = resolved(source_of(kind))
+        asked = settings.resolved(source_of(kind_of(source, str(settings.given().get("kind", "")))))
     if print_config:
         typer.echo(show_config(asked, as_json=json))
     elif folder is not None:
-        train_run(source, folder, asked, resume=resume, vectors=vectors)
+        train_run(source, folder, asked.config, resume=resume, vectors=vectors)
+
+
+def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
+    """Return the configuration of a run; a setting that differs from what is given is refused."""
+    from widemax.runs.folder import check_same_settings, stored_config
+
+    given = settings.given()
+    check_same_settings(folder, given, lambda name: all_options()[name].flag)
+    config = stored_config(folder)
+    origins = dict.fromkeys(config.values, f"run {folder}")
+    return ResolvedConfig(config=config, origins=origins, given=frozenset(given))
 
 
 def train_run(
-    source: Path,
-    folder: Path,
-    resolved: ResolvedConfig,
-    *,
-    resume: bool,
-    vectors: Path | None = None,
+    source: Path, folder: Path, config: Config, *, resume: bool, vectors: Path | None = None
 ) -> None:
     """Train on a source into a folder, showing where it stands."""
     from widemax.runs.preparing import prepare
     from widemax.training.loop import Interrupted
 
     display = _Display()
-    if resume:
-        _check_same_settings(folder, resolved)
     with waiting(f"reading {source}"):
         training = prepare(
             source,
-            resolved.config,
+            config,
             folder,
             resume=resume,
             vectors=vectors,
@@ -126,21 +136,6 @@ def train_run(
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
     display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
-
-
-def _check_same_settings(folder: Path, resolved: ResolvedConfig) -> None:
-    """Raise if a setting is given that is not that of the run: it would be passed over."""
-    from widemax.runs.folder import check_run, stored_config
-
-    check_run(folder)
-    stored = stored_config(folder)
-    for name in sorted(resolved.given):
-        given, kept = resolved.config.values[name], stored.values.get(name)
-        if given != kept:
-            raise ValueError(
-                f"{all_options()[name].flag} is {given!r}, and {folder} was started with {kept!r}: "
-                "a run that is resumed keeps its settings; leave it out, or train in another folder"
-            )
 
 
 class _Display:

@@ -112,6 +112,7 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
     for slot, part in _chosen(given, model):
         parts[slot] = part
     usual = _usual(parts)
+    _check_usual(usual)
     mixed = _mixed(given, usual, parts)
     options = _options(parts, mixed, source)
     values: dict[str, Value] = {}
@@ -125,13 +126,14 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
         elif name in given:
             values[name] = option.check(name, given[name])
         else:
-            values[name] = usual[name][0] if name in usual else option.default
+            values[name] = option.check(name, usual[name][0]) if name in usual else option.default
         origins[name] = "given" if name in given else usual.get(name, (0, "default"))[1]
     for name in given:
-        if reason := _no_effect(name, options, values, parts, source):
+        reason = _no_effect(name, options, values, parts, source) or _overridden(name, parts, mixed)
+        if reason:
             raise ValueError(f"{name} {reason}")
     _check_fit(parts, [each for _, each in mixed], values)
-    _check_mixed([each for _, each in mixed], values)
+    _check_mixed([each for _, each in mixed], values, given)
     return Resolution(parts=parts, mixed=mixed, options=options, values=values, origins=origins)
 
 
@@ -158,6 +160,14 @@ def _usual(parts: Mapping[str, Declaration]) -> dict[str, tuple[Value, str]]:
             for name, value in usual.items():
                 found.setdefault(name, (value, f"usual with {part.kind} {part.name}"))
     return found
+
+
+def _check_usual(usual: Mapping[str, tuple[Value, str]]) -> None:
+    """Raise if a method is usually trained with what no method has."""
+    known = all_options()
+    for name, (_, reason) in usual.items():
+        if name not in known:
+            raise ValueError(f"{shortened(repr(name))}, {reason}, is not a setting")
 
 
 def _mixed(
@@ -325,15 +335,35 @@ def _without_slot(slot: str, parts: Mapping[str, Declaration]) -> str:
     raise AssertionError(slot)
 
 
-def _check_mixed(mixed: list[Declaration], values: Mapping[str, Value]) -> None:
+def _overridden(
+    name: str, parts: Mapping[str, Declaration], mixed: tuple[tuple[Part, Declaration], ...]
+) -> str:
+    """Say so if every part of a mixture that has an option sets its own value of it."""
+    if any(name in option_names(part) for part in parts.values()):
+        return ""
+    having = [part for part, each in mixed if name in option_names(each)]
+    if not having or any(name not in dict(part.options) for part in having):
+        return ""
+    return "has no effect: every part of the mixture that has it sets its own"
+
+
+def option_names(part: Declaration) -> set[str]:
+    """Return the names of a method's options."""
+    return {option.name for option in part.options}
+
+
+def _check_mixed(
+    mixed: list[Declaration], values: Mapping[str, Value], given: Mapping[str, Value]
+) -> None:
     """Raise for parts that draw for each example beside parts that draw for the whole batch."""
     by_example = [each.name for each in mixed if PER_EXAMPLE in each.traits]
     shared = [
         each.name
         for each in mixed
-        if PER_EXAMPLE not in each.traits
-        and not any(option.name == "per_example" for option in each.options)
+        if PER_EXAMPLE not in each.traits and "per_example" not in option_names(each)
     ]
+    if by_example and given.get("per_example") is False:
+        raise ValueError(f"per_example must be true: {by_example[0]!r} draws for each example")
     if shared and (by_example or values.get("per_example")):
         other = f"{by_example[0]!r} draws" if by_example else "per_example = true draws"
         raise ValueError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from widemax.config.config import Config
+from widemax.config.mixing import parse_parts
 from widemax.config.resolution import all_options, check_key, switched_off
 from widemax.config.toml import escaped, read_toml, toml_value
 from widemax.declarations import Option, Value
@@ -46,12 +47,8 @@ def read_config(
     Traceback (most recent call last):
     ValueError: --num-samples has no effect with head = 'full', which has no sampler: it needs ...
     """
-    in_file = {} if path is None else read_toml(path)
-    known = all_options()
-    given = {
-        name: _check_flag(name, each, known) for name, each in flags.items() if each is not None
-    }
-    values = in_file | given
+    in_file, given = _read_given(path, flags)
+    values = {**in_file, **given}
     try:
         config = Config(source=source, **values)
     except ValueError as error:
@@ -59,6 +56,32 @@ def read_config(
     origins = dict(config.origins)
     origins |= dict.fromkeys(in_file, f"file {path}") | dict.fromkeys(given, "flag")
     return ResolvedConfig(config=config, origins=origins, given=frozenset(values))
+
+
+def read_given(path: Path | None, flags: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the settings that a file and flags give, whatever method they belong to.
+
+    >>> read_given(None, {"epochs": 3, "mixture": "uniform, unigram = 2", "seed": None})
+    {'epochs': 3, 'mixture': 'uniform=1, unigram=2'}
+    """
+    in_file, given = _read_given(path, flags)
+    known, values = all_options(), {**in_file, **given}
+    for name, value in values.items():
+        values[name] = known[name].check(name, value)
+        if kind := known[name].parts:
+            # In one way of writing, so that equal mixtures are equal.
+            values[name] = ", ".join(map(str, parse_parts(kind, name, str(value))))
+    return values
+
+
+def _read_given(
+    path: Path | None, flags: Mapping[str, Any]
+) -> tuple[Mapping[str, Value], dict[str, Value]]:
+    known = all_options()
+    given = {
+        name: _check_flag(name, each, known) for name, each in flags.items() if each is not None
+    }
+    return {} if path is None else read_toml(path), given
 
 
 def _where(message: str, path: Path | None, in_file: Mapping[str, Value], flags: Any) -> str:

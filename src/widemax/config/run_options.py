@@ -62,6 +62,13 @@ RUN = Declaration(
             group=LENGTH,
         ),
         Option(
+            "kind",
+            "",
+            "What the source is: text, csv, parquet, atomic, pairs, lists or a format of your own; "
+            "empty goes by its content.",
+            group=DATA,
+        ),
+        Option(
             "min_count",
             1,
             "How often a class must occur to be kept.",
@@ -214,8 +221,20 @@ SOURCES: dict[str, Declaration] = {
 }
 """The two kinds of data, each with settings of its own."""
 
+TRAIN_ARGUMENTS = (
+    "source",
+    "folder",
+    "resume",
+    "vectors",
+    "print_config",
+    "json",
+    "config",
+    "help",
+)
+"""What ``widemax train`` takes besides settings."""
+
 # So that no method takes one of these names for something else.
-reserve_names(SLOTS)
+reserve_names((*SLOTS, *TRAIN_ARGUMENTS))
 for _each in (RUN, *SOURCES.values()):
     register(_each, None)
 

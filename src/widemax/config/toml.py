@@ -44,7 +44,7 @@ def to_toml(config: Config) -> str:
 
     >>> print(to_toml(Config(user_column='tab\there "x"')).split("by its usual names.")[1])
     <BLANKLINE>
-    # A text of at most 200 characters.
+    # A text of at most 1,000 characters.
     user_column = "tab\u0009here \"x\""
     <BLANKLINE>
     # Column of the items; empty: found

@@ -8,8 +8,8 @@ from typing import Any
 
 Value = bool | int | float | str
 
-MAX_TEXT = 200
-"""Most characters of a text that is not chosen from a list, such as the name of a column."""
+MAX_TEXT = 1000
+"""Most characters of a text that is not chosen from a list, such as a path."""
 
 MAX_PARTS_TEXT = 1500
 """Most characters of a text that lists methods with weights: it fits a line of a TOML file."""
@@ -50,6 +50,8 @@ class Option:
     """Another option that must not be 0 for this one to have an effect."""
     unless: str = ""
     """Another option that must be 0 for this one to have an effect."""
+    of_features: bool = False
+    """Whether it has an effect only where items or users have features."""
     group: str = ""
     """The heading in ``--help``; empty takes that of the method's kind."""
 
@@ -80,7 +82,7 @@ class Option:
                 "weights, such as a=1, b=0.5"
             )
         if self.kind is str:
-            return f"a text of at most {MAX_TEXT} characters"
+            return f"a text of at most {MAX_TEXT:,} characters"
         name = "a whole number" if self.kind is int else "a number"
         return f"{name} between {_shown_limit(self.least)} and {_shown_limit(self.most)}"
 

@@ -16,4 +16,5 @@ FEATURE_DIMENSION = Option(
     "Length of the vector of each feature of users or items.",
     least=1,
     most=65_536,
+    of_features=True,
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,12 +25,15 @@ PLUGINS = "widemax.plugins"
 """The group of entry points by which an installed package brings methods of its own."""
 
 _PACKAGE = "widemax."
+_METHOD_NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
+_OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _live: dict[tuple[str, str], tuple[Declaration, Any]] = {}
 _reserved: set[str] = set()
 
 
 def register(declaration: Declaration, thing: Any) -> None:
     """Add a method to the table; what the package has already cannot be declared by another."""
+    _check_name(declaration)
     key = (declaration.kind, declaration.name)
     other = _known_to(declaration).get(key)
     if other is not None and other.lives != declaration.lives:
@@ -78,9 +83,9 @@ def find(kind: str, name: object, *, argument: str = "") -> Declaration:
         found = declared(kind).get(name) if isinstance(name, str) else None
     if found is None:
         known = names(kind)
+        hint = nearest(name, known) or "; a method of your own is made known by --plugin FILE"
         raise ValueError(
-            f"{argument or kind} must be one of {', '.join(known)}, "
-            f"got {shown(name)}{nearest(name, known)}"
+            f"{argument or kind} must be one of {', '.join(known)}, got {shown(name)}{hint}"
         )
     return found
 
@@ -115,14 +120,13 @@ def load_plugin(name: str) -> None:
     ValueError: plug-in 'no_such_module' cannot be imported: No module named 'no_such_module'
     """
     try:
-        if name.endswith(".py"):
-            _import_file(Path(name))
-        else:
-            import_module(name)
-    # Whatever the code of somebody else raises: a syntax error, a name that is taken.
-    except Exception as error:
-        about = str(error) if isinstance(error, ImportError | ValueError) else repr(error)
-        raise ValueError(f"plug-in {name!r} cannot be imported: {about}") from error
+        module = _import_file(Path(name)) if name.endswith(".py") else import_module(name).__name__
+    # Whatever the code of somebody else raises: a syntax error, a name that is taken, an exit.
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"plug-in {name!r} cannot be imported: {_about(error)}") from error
+    homes = (each.lives.partition(":")[0] for each, _ in _live.values())
+    if not any(home == module or home.startswith(f"{module}.") for home in homes):
+        raise ValueError(f"plug-in {name!r} declares no method: see widemax.declarations.declare")
 
 
 @cache
@@ -132,12 +136,21 @@ def load_installed_plugins() -> None:
         load_plugin(point.value)
 
 
-def _import_file(path: Path) -> None:
+def _about(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.msg} in line {error.lineno}"
+    if isinstance(error, ImportError | ValueError):
+        return str(error)
+    return f"it ends with {type(error).__name__}: {error}"
+
+
+def _import_file(path: Path) -> str:
+    """Import a file of Python, and return the name of its module."""
     path = path.resolve()
     # With a number, because files in two folders may have one name.
     name = f"widemax_plugin_{path.stem}_{crc32(str(path).encode()):08x}"
     if name in sys.modules:
-        return
+        return name
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ImportError(f"{path} is not a file of Python")
@@ -147,6 +160,7 @@ def _import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+    return name
 
 
 @cache
@@ -163,17 +177,27 @@ def own_declarations() -> list[Declaration]:
     return sorted(found, key=lambda each: (each.kind, each.name))
 
 
+def _check_name(declaration: Declaration) -> None:
+    if not isinstance(declaration.name, str) or not _METHOD_NAME.fullmatch(declaration.name):
+        raise ValueError(
+            f"the name of a {declaration.kind} must be small letters and digits in words joined by "
+            f"hyphens, such as 'my-own', got {shown(declaration.name)}"
+        )
+
+
 def _check_options(declaration: Declaration) -> None:
-    """Raise if an option has a reserved name, or that of one of another type or other limits.
+    """Raise if an option cannot be set, or is that of another method with another meaning.
 
     Several methods may share an option: on the command line it is one flag.
     """
+    seen: set[str] = set()
     for option in declaration.options:
-        if option.name in _reserved:
+        if wrong := _fault(option, seen):
             raise ValueError(
-                f"{declaration.kind} {declaration.name!r} declares {option.name!r}, the setting "
-                "that names a method: choose another name"
+                f"{declaration.kind} {declaration.name!r} declares {shown(option.name)} as an "
+                f"option: {wrong}"
             )
+        seen.add(option.name)
         for other in _known_to(declaration).values():
             for known in other.options:
                 if known.name == option.name and _meaning(known) != _meaning(option):
@@ -182,6 +206,25 @@ def _check_options(declaration: Declaration) -> None:
                         f"otherwise than {other.kind} {other.name!r}: share one Option, or choose "
                         "another name"
                     )
+
+
+def _fault(option: Option, seen: set[str]) -> str:
+    """Return what is wrong with an option of a declaration; empty: nothing."""
+    if not isinstance(option.name, str) or not _OPTION_NAME.fullmatch(option.name):
+        return "its name must be small letters, digits and underscores"
+    if iskeyword(option.name):
+        return "that is a word of Python"
+    if option.name in _reserved:
+        return "that name is taken by the command line"
+    if option.name in seen:
+        return "it is declared twice"
+    if option.kind not in (bool, int, float, str):
+        return "its default must be true or false, a number or a text"
+    try:
+        option.check(option.name, option.default)
+    except ValueError as error:
+        return f"its default does not keep to its limits (least, most, choices): {error}"
+    return ""
 
 
 def _known_to(declaration: Declaration) -> dict[tuple[str, str], Declaration]:

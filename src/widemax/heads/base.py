@@ -57,6 +57,12 @@ class Head(nn.Module, ABC):
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
 
+    @property
+    def proposal(self) -> Sampler | None:
+        """What draws the classes of a training step; None if the head draws none."""
+        sampler = getattr(self, "sampler", None)
+        return sampler if isinstance(sampler, Sampler) else None
+
     def _read_batch(self, hidden: Tensor, targets: Tensor, weights: Tensor | None) -> Batch:
         return read_batch(
             hidden,

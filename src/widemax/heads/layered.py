@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from widemax.candidates import TopK
 from widemax.heads.base import Head
+from widemax.sampling import Sampler
 from widemax.validation import check_hidden, check_whole
 
 
@@ -43,6 +44,11 @@ class LayeredHead(Head):
         self.layer = layer
         self.head = head
         self.num_classes, self.ignore_index = head.num_classes, head.ignore_index
+
+    @property
+    def proposal(self) -> Sampler | None:
+        """What draws the classes for ``head``."""
+        return self.head.proposal
 
     def forward(
         self,

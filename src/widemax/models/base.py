@@ -172,7 +172,7 @@ class Model(nn.Module, ABC):
         generator: torch.Generator | None,
     ) -> Tensor:
         """Return the head's losses [B]; a proposal that reads contexts [B, H] gets them first."""
-        sampler = getattr(self.head, "sampler", None)
+        sampler = self.head.proposal
         if isinstance(sampler, ReadsContext):
             sampler.set_context(last_ids(context, sampler.order - 1))
         losses: Tensor = self.head(hidden, targets, generator=generator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property, partial
@@ -26,6 +27,7 @@ from widemax.sampling import Sampler
 from widemax.training.steps import Steps
 from widemax.vocabulary import Vocabulary
 
+_LOGGER = logging.getLogger(__name__)
 _OF_THE_RUN = {"num_samples", "max_history", "item_features", "user_features"}
 """Options that a run or a head reads for the method that declares them."""
 
@@ -205,7 +207,11 @@ class RunSetup:
     def item_codes(self) -> Tensor:
         """Return the first categorical feature of each item; without features all are alike."""
         codes, _ = self.side_information()
-        return torch.zeros(self.num_classes, dtype=torch.int64) if codes is None else codes[:, 0]
+        if codes is not None:
+            return codes[:, 0]
+        if self.corpus is not None:
+            _LOGGER.warning("items have no categorical feature: all of them are one market")
+        return torch.zeros(self.num_classes, dtype=torch.int64)
 
     def side_information(self) -> tuple[Tensor | None, list[int]]:
         """Return a code of each item for each of its features but numbers, and how many there are.

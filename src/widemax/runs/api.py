@@ -23,7 +23,8 @@ def train(
     ``source`` is text, Parquet, CSV, RecBole atomic files or pairs, by its content. ``vectors`` are
     ``KeyedVectors``, a run, or the path of a word2vec file or a run, of the dimension of this one:
     the classes whose keys they hold start from them (``run.description["warm_start"]`` says how
-    many). All classes of a run stay classes, whether or not the source has them, and their counts
+    many). ``resume`` continues the run in the folder, and starts it where there is none yet. All
+    classes of a run stay classes, whether or not the source has them, and their counts
     are added.
 
     >>> import tempfile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,18 @@ from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
 from widemax.data.reading.tables import table_errors
 from widemax.data.summary import DataSummary, source_of
+from widemax.declarations import Value
 from widemax.storage.files import atomic_write
 from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
 from widemax.vocabulary import Vocabulary
 
 FORMAT_VERSION = 2
 
+Spelling = Callable[[str], str]
+
 _VERSION = "format"
-_HASHED = (".parquet", ".safetensors", ".json")
-"""What of a folder is data: changed by nobody once it is written."""
+_HASHED = (".parquet", ".safetensors", ".json", ".toml")
+"""What of a folder is changed by nobody once it is written."""
 
 _DESCRIPTION, _CONFIG, _VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
 _SHOWN = "items.parquet"
@@ -138,12 +141,31 @@ def check_unchanged(folder: Path, name: str) -> Path:
 
 def stored_config(folder: Path) -> Config:
     """Return the configuration that a run was started with."""
-    path = folder / _CONFIG
+    path = check_unchanged(folder, _CONFIG)
     values: dict[str, Any] = dict(read_toml(path))
     try:
         return Config(source=source_of(check_run(folder)["kind"]), **values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def check_same_settings(folder: Path, given: Mapping[str, Value], spelling: Spelling = str) -> None:
+    """Raise if a setting is given that is not that of the run: it would be passed over.
+
+    ``spelling`` makes a name what the user wrote, such as a flag.
+    """
+    stored = stored_config(folder).values
+    for name in sorted(given):
+        if (name, given[name]) == ("model", "auto"):
+            continue
+        if name not in stored:
+            raise ValueError(f"{spelling(name)} is not a setting of {folder}: leave it out")
+        if given[name] != stored[name]:
+            raise ValueError(
+                f"{spelling(name)} is {given[name]!r}, and {folder} was started with "
+                f"{stored[name]!r}: a run that is resumed keeps its settings; leave it out, or "
+                "train in another folder"
+            )
 
 
 def stored_vocabulary(folder: Path) -> Vocabulary:
@@ -167,13 +189,6 @@ def check_same_source(folder: Path, description: Mapping[str, Any], vocabulary: 
         )
 
 
-def check_cold(folder: Path) -> None:
-    """Raise if a run started from vectors and has no checkpoint.
-
-    It cannot be resumed, because the vectors are not stored.
-    """
-    if "warm_start" in check_run(folder):
-        raise ValueError(
-            f"{folder} began from vectors and was stopped before its first checkpoint: "
-            "train it again, with them, in another folder"
-        )
+def began_from_vectors(folder: Path) -> bool:
+    """Return whether a run was started from vectors, which it does not keep."""
+    return "warm_start" in check_run(folder)

@@ -20,14 +20,16 @@ from widemax.evaluation import evaluate_ranking
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
 from widemax.runs.folder import (
-    check_cold,
+    began_from_vectors,
     check_free,
     check_run,
+    check_same_settings,
     check_same_source,
     create_folder,
     describe_source,
     finish_folder,
     has_grown,
+    holds_run,
     stored_config,
     stored_vocabulary,
 )
@@ -133,14 +135,14 @@ def prepare(
 ) -> Training:
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
-    From here on no other process writes to the folder, until the training has been run.
+    ``resume`` continues the run in the folder, and starts one where there is none yet. From here on
+    no other process writes to the folder, until the training has been run.
     """
     folder = Path(folder)
+    resume = resume and holds_run(folder)
     if resume:
-        if vectors is not None:
-            raise ValueError("vectors start a new run: a run that is resumed has its own")
-        check_run(folder)
-        config = stored_config(folder)
+        check_same_settings(folder, config.given)
+        config, vectors = stored_config(folder), _vectors_to_resume(folder, vectors)
     else:
         check_free(folder)
     check_tracking(config.tracking)
@@ -150,6 +152,7 @@ def prepare(
     learned = None if vectors is None else as_learned(vectors)
     source = _read(source_path, config, folder if resume else None, learned)
     data, split = DataSummary.of(source), split_source(config, source)
+    _check_features(config, data)
     torch.manual_seed(config.seed)
     model = build_model(config, data, split.sequences)
     _say_if_fewer_are_drawn(config, model)
@@ -182,8 +185,8 @@ def prepare(
             store_features(folder, source)
             keep_data(folder, source, split)
             finish_folder(folder, description)
-        elif not _resume(loop, folder):
-            check_cold(folder)
+        else:
+            _resume(loop, folder)
         loop.trackers = _trackers(folder, config, loop.progress.step, if_this_fails)
         if_this_fails.pop_all()
     return Training(
@@ -196,6 +199,29 @@ def prepare(
         random_state=torch.get_rng_state(),
         warm=warm,
     )
+
+
+def _vectors_to_resume(folder: Path, vectors: Learned | None) -> Learned | None:
+    """Return what a run starts from that is resumed: nothing, once it has a checkpoint."""
+    warm = began_from_vectors(folder)
+    if vectors is not None and not warm:
+        raise ValueError(f"{folder} did not start from vectors, so that it cannot go on from them")
+    if CheckpointStore(folder).steps():
+        return None
+    if warm and vectors is None:
+        raise ValueError(
+            f"{folder} began from vectors and was stopped before its first checkpoint: "
+            "resume it with the same vectors"
+        )
+    return vectors
+
+
+def _check_features(config: Config, data: DataSummary) -> None:
+    """Raise if a setting of features is given where there are none."""
+    if data.item_features is None and data.user_features is None:
+        for name in config.given:
+            if config.options[name].of_features:
+                raise ValueError(f"{name} has no effect: neither items nor users have features")
 
 
 def _say_if_fewer_are_drawn(config: Config, model: Model) -> None:
@@ -219,10 +245,10 @@ def _read(
     return read_configured(path, config)
 
 
-def _resume(loop: Loop, folder: Path) -> bool:
-    """Go back to the newest checkpoint; return whether there is one."""
+def _resume(loop: Loop, folder: Path) -> None:
+    """Go back to the newest checkpoint, if there is one."""
     try:
-        return loop.resume()
+        loop.resume()
     # What torch raises when names or shapes of tensors differ from those of its module.
     except (RuntimeError, KeyError, TypeError) as error:
         raise ValueError(

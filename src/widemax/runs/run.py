@@ -18,6 +18,7 @@ from widemax.candidates import TopK
 from widemax.data import Holdout, Sequences, Source, WindowBatch
 from widemax.data.reading.tokens import split_words
 from widemax.declarations import find
+from widemax.declarations.options import shortened, shown
 from widemax.declarations.table import load as load_declared
 from widemax.evaluation import (
     RankingReport,
@@ -203,7 +204,8 @@ class Run:
         found = None if user is None else history_of(path, user)
         if found is None:
             raise ValueError(
-                f"user {user!r} is not among the {num_users(path):,} users of {self.folder}"
+                f"user {shortened(repr(user))} is not among the {num_users(path):,} users of "
+                f"{self.folder}"
             )
         return torch.tensor(found, dtype=torch.int64)
 
@@ -280,6 +282,8 @@ class Run:
 
         With ``strict`` a key without a class is an error, even if there is an unknown key.
         """
+        if isinstance(keys, str | bytes):
+            raise ValueError(f"keys must be a list, got {shown(keys)}; a user is named by user=")
         if not len(keys):
             return torch.empty(0, dtype=torch.int64)
         given: Any = list(keys)

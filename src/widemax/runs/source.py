@@ -8,9 +8,10 @@ from pathlib import Path
 from widemax.config import Config
 from widemax.data import Source, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
+from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.holding_out import Sizes, Split, split_log, split_text
 from widemax.data.summary import source_of
-from widemax.declarations.table import load
+from widemax.declarations.table import find, load
 from widemax.models import Model
 from widemax.runs.item_data import with_features
 from widemax.vocabulary import Vocabulary
@@ -20,7 +21,14 @@ _USUAL_HISTORY = 50
 
 def configured_for(path: str | Path, config: Config) -> Config:
     """Return a configuration for what a file holds, a text or a log, its model chosen."""
-    return config.for_source(source_of(recognise(path)))
+    return config.for_source(source_of(kind_of(path, config.kind)))
+
+
+def kind_of(path: str | Path, asked: str) -> str:
+    """Return what a source is: what was asked for, or else what its content looks like."""
+    if not asked:
+        return recognise(path)
+    return asked if asked == TEXT else find("format", asked, argument="kind").name
 
 
 def read_configured(path: str | Path, config: Config) -> Source:
@@ -48,7 +56,7 @@ def read_with(path: str | Path, config: Config, vocabulary: Vocabulary, folder: 
 
 
 def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) -> Source:
-    options = {"min_count": min_count, "unknown": unknown}
+    options = {"kind": kind_of(path, config.kind), "min_count": min_count, "unknown": unknown}
     if config.source == "log":
         columns = ("user_column", "item_column", "time_column", "goal_column")
         asked = {name: config.get(name, "") for name in columns}

@@ -17,8 +17,6 @@ from widemax.training.checkpoints import CheckpointStore
 _ALWAYS_ALLOWED = 2**22
 """Numbers that are allocated unasked: so few do no harm."""
 
-_SAMPLER = "head.sampler."
-
 
 def trained_checkpoint(folder: Path, *, best: bool) -> Checkpoint:
     """Return the best checkpoint of a run, or the newest."""
@@ -39,13 +37,20 @@ def load_model(folder: Path, checkpoint: Checkpoint, config: Config, data: DataS
     if needed > max(stored, _ALWAYS_ALLOWED):
         raise _not_fitting(checkpoint, f"it has {stored:,} numbers of {needed:,} or more")
     model = _untrained(folder, config, data)
-    if isinstance(getattr(model.head, "sampler", None), UnknownProposal):
-        tensors = {name: each for name, each in tensors.items() if not name.startswith(_SAMPLER)}
+    tensors = _without_proposals(model, tensors)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise _not_fitting(checkpoint, " ".join(str(error).split())) from error
     return model.eval()
+
+
+def _without_proposals(model: Model, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors but those of samplers that are made from the data."""
+    unknown = tuple(
+        f"{name}." for name, each in model.named_modules() if isinstance(each, UnknownProposal)
+    )
+    return {name: each for name, each in tensors.items() if not name.startswith(unknown)}
 
 
 def _not_fitting(checkpoint: Checkpoint, reason: str) -> ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ TEMPERATURE = Option(
 )
 NUM_LAYERS = Option("num_layers", 0, "Hidden layers of the user or item network.", most=16)
 HIDDEN_SIZE = Option("hidden_size", 200, "Units of each hidden layer.", least=1, most=65_536)
+LAYER_SIZE = replace(HIDDEN_SIZE, only_with="num_layers")
 
 
 class Scorer(nn.Module, ABC):

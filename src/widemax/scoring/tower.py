@@ -14,7 +14,7 @@ from widemax.data.features.table import FeatureTable
 from widemax.declarations import Option, Setup, declare
 from widemax.declarations.shared import FEATURE_DIMENSION, ITEM_FEATURES
 from widemax.scoring.base import (
-    HIDDEN_SIZE,
+    LAYER_SIZE,
     NUM_LAYERS,
     SIMILARITY,
     TEMPERATURE,
@@ -60,7 +60,7 @@ class RowFeatures(nn.Module, ABC):
         SIMILARITY,
         TEMPERATURE,
         NUM_LAYERS,
-        HIDDEN_SIZE,
+        LAYER_SIZE,
         ITEM_FEATURES,
         FEATURE_DIMENSION,
         Option(
@@ -69,6 +69,7 @@ class RowFeatures(nn.Module, ABC):
             "How often the own vector of an item with features is left out, so that they learn to "
             "stand alone.",
             most=0.99,
+            of_features=True,
         ),
     ],
     traits=["new-items"],

@@ -30,7 +30,8 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a file that takes the name ``path`` only once it is whole and on disk.
 
     Whatever stops the writing (an exception, a full disk, a killed process) leaves the old file
-    as it was.
+    as it was. A symbolic link stays, and what it points to is written; a device or a pipe is
+    refused.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "count.txt"
@@ -41,8 +42,11 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     '42'
     """
     path = Path(path)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise ValueError(f"path must lie in an existing folder, got {str(path)!r}")
+    check_regular(path)
     # A rename is atomic only within one file system, so the temporary file is a neighbour.
     temporary = path.with_name(temporary_name())
     try:
@@ -58,6 +62,16 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     sync_folder(path.parent)
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise if there is something that is neither a file nor a folder, such as a device or a pipe.
+
+    To read one may never end, and to replace one may harm the system.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} is no regular file: a device, a pipe or a socket")
 
 
 @contextmanager
@@ -101,6 +115,7 @@ def sync_folder(folder: Path) -> None:
 def open_to_read(path: str | Path) -> Iterator[BinaryIO]:
     """Yield the file at ``path``; what the system refuses is a ``ValueError`` that names it."""
     try:
+        check_regular(path)
         with Path(path).open("rb") as file:
             yield file
     except OSError as error:

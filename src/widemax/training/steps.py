@@ -124,17 +124,23 @@ class GradientSteps:
         options = setup.options
         examples = model.examples(setup, model.training_sequences(setup, setup.corpus))
         optimizer: Any = OPTIMIZERS[options.optimizer]
+        # One pass over a stretch predicts each of its words or items.
+        length = getattr(examples, "length", 1)
+        if options.batch_size < length:
+            raise ValueError(
+                f"batch_size must be at least {length:,}, what is predicted in one pass over a "
+                f"sequence, got {options.batch_size:,}"
+            )
         return cls(
             model,
             optimizer(
                 model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
             ),
             examples,
-            # One pass over a stretch predicts each of its words or items.
-            batch_size=max(1, options.batch_size // getattr(examples, "length", 1)),
+            batch_size=options.batch_size // length,
             seed=options.seed,
             clip_norm=options.clip_norm,
-            parts=Parts.of(getattr(model.head, "sampler", None), examples),
+            parts=Parts.of(model.head.proposal, examples),
         )
 
     def take(self, step: int, learning_rate: float) -> None:

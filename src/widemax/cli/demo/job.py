@@ -122,7 +122,7 @@ def _train(console: Console, folder: Path, model: str, settings: Mapping[str, ob
     command = ["widemax", "train", str(source), "--folder", str(run), *words]
     console.print()
     say(console, f"$ {shlex.join(command)}")
-    train_run(source, run, read_config(None, flags, source="log"), resume=False)
+    train_run(source, run, read_config(None, flags, source="log").config, resume=False)
 
 
 def _plain(value: object) -> object:

@@ -96,7 +96,7 @@ def key_column_of(path: str | Path, frame: pl.DataFrame, keys: pl.Series) -> str
     if not best or not found[best]:
         example = quoted(keys[0]) if len(keys) else "none"
         raise ValueError(
-            f"{path}: no column holds the keys (such as {example}) each once; name it by "
-            f"key_column, of {listed(frame.columns)}"
+            f"{path}: no column holds the keys (such as {example}) each once; its columns "
+            f"are {listed(frame.columns)}"
         )
     return best

@@ -8,13 +8,11 @@ from torch import Tensor
 from widemax.data import Sequences
 from widemax.declarations import declare
 from widemax.models.baselines.base import Baseline
-from widemax.models.options import MAX_HISTORY
 from widemax.validation import MAX_TABLE_CLASSES, check_num_classes
 
 
 @declare.model(
     "popularity",
-    options=[MAX_HISTORY],
     slots=["trainer"],
     traits=["fitted"],
     usual={"trainer": "fit"},

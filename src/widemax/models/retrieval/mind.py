@@ -22,7 +22,7 @@ from widemax.models.options import (
     USER_FEATURES,
 )
 from widemax.models.retrieval.history import HistoryModel
-from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
+from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 from widemax.validation import check_not_negative
 
 _BEST_ALONE = 1000.0
@@ -34,7 +34,7 @@ _BEST_ALONE = 1000.0
     options=[
         DIMENSION,
         NUM_LAYERS,
-        HIDDEN_SIZE,
+        LAYER_SIZE,
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,

@@ -13,7 +13,7 @@ from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads.base import ScorerHead
 from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES
 from widemax.models.retrieval.history import HistoryModel
-from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
+from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 from widemax.scoring.tower import TowerScorer
 
 
@@ -22,7 +22,7 @@ from widemax.scoring.tower import TowerScorer
     options=[
         DIMENSION,
         NUM_LAYERS,
-        HIDDEN_SIZE,
+        LAYER_SIZE,
         MAX_HISTORY,
         USER_FEATURES,
         FEATURE_DIMENSION,

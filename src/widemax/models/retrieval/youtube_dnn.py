@@ -19,7 +19,7 @@ from widemax.models.options import (
     USER_FEATURES,
 )
 from widemax.models.retrieval.history import HistoryModel
-from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
+from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 
 
 @declare.model(
@@ -27,7 +27,7 @@ from widemax.scoring.base import HIDDEN_SIZE, NUM_LAYERS
     options=[
         DIMENSION,
         NUM_LAYERS,
-        HIDDEN_SIZE,
+        LAYER_SIZE,
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,

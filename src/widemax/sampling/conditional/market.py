@@ -51,6 +51,8 @@ class MarketSampler(Sampler):
     ``UnigramSampler(per_example=True)``. Avoid when: it is the only sampler: nothing would keep
     the markets apart.
 
+    In a run, the market of an item is its first categorical feature.
+
     ``log_prob`` is that of the markets of the last ``sample``, or of ``set_markets``.
 
     >>> import torch
