@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +13,8 @@ from typer.testing import CliRunner
 import widemax
 from tests.config.configurations import OPTIONS, has_effect, settings_beside
 from widemax.cli.app import app as program
-from widemax.cli.config_options import ConfigCommand, with_config_options
-from widemax.config import Config, ResolvedConfig, read_config
+from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
+from widemax.config import Config, read_config
 from widemax.config.resolution import varying_defaults
 from widemax.declarations import declared, names
 
@@ -33,11 +32,11 @@ def run():
     def train(
         data: Annotated[str, typer.Argument(help="The data.")],
         *,
-        resolved: Callable[[str | None], ResolvedConfig],
+        settings: Settings,
         resume: Annotated[bool, typer.Option(help="Go on.")] = False,
     ) -> None:
         """Train something."""
-        calls.append((data, resume, resolved(None)))
+        calls.append((data, resume, settings.resolved(None)))
 
     def call(*arguments):
         calls.clear()
@@ -274,9 +273,9 @@ def test_what_is_no_option_or_number_is_a_usage_error(run, arguments):
 def test_a_verb_that_does_not_fit_is_refused_when_it_is_written():
     def no_place_for_it(data: str) -> None: ...
 
-    def takes_a_setting(seed: int, resolved: object) -> None: ...
+    def takes_a_setting(seed: int, settings: object) -> None: ...
 
-    with pytest.raises(ValueError, match="no_place_for_it must have a parameter named 'resolved'"):
+    with pytest.raises(ValueError, match="no_place_for_it must have a parameter named 'settings'"):
         with_config_options(no_place_for_it)
     with pytest.raises(ValueError, match="takes_a_setting must not declare 'seed'"):
         with_config_options(takes_a_setting)
@@ -321,7 +320,7 @@ def test_the_options_and_their_choices_cost_no_heavy_import():
         "package = types.ModuleType('widemax'); package.__path__ = [sys.argv[1]]\n"
         "sys.modules['widemax'] = package\n"
         "from widemax.cli.config_options import with_config_options\n"
-        "with_config_options(lambda resolved: None)()\n"
+        "with_config_options(lambda settings: None)()\n"
         "print(*sorted({'torch', 'numpy', 'numba', 'polars'} & set(sys.modules)))\n"
     )
     folder = str(Path(widemax.__file__).parent)

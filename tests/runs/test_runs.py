@@ -134,7 +134,11 @@ def test_what_cannot_be_resumed_says_why(gone, log, tmp_path):
         (tmp_path / "run" / "config.toml").write_text("learning_rat = 1\n")
     else:
         (tmp_path / "run" / "run.json").write_text('{"format": 99}')
-    wanted = {"another": "content differs", "config": "learning_rate", "version": "newer"}[gone]
+    wanted = {
+        "another": "content differs",
+        "config": "config.toml was changed",
+        "version": "newer",
+    }[gone]
     with pytest.raises(ValueError, match=wanted):
         wm.train(source, None, folder=tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match="already"):

@@ -15,6 +15,7 @@ from tests.runs.run_metrics import check_stored_metrics
 from widemax.cli.app import app
 from widemax.runs.preparing import prepare
 from widemax.runs.source import read_configured, split_source
+from widemax.storage.manifest import file_sha256
 from widemax.training.checkpoints import CheckpointStore
 
 SMALL = {"dimension": 8, "validation_size": 200, "threads": 1, "seed": 3}
@@ -244,6 +245,10 @@ def test_a_layer_that_was_never_stored_is_not_allocated(name, runs, text, tmp_pa
     settings = settings.replace("hidden_size = 12", "hidden_size = 65536")
     settings = re.sub("max_history = .*", "max_history = 10000", settings)
     (folder / "config.toml").write_text(settings)
+    # As somebody would who wants it to be taken for whole.
+    description = json.loads((folder / "run.json").read_text())
+    description["files"]["config.toml"] = file_sha256(folder / "config.toml")
+    (folder / "run.json").write_text(json.dumps(description))
     with pytest.raises(ValueError, match=r"numbers of .* or more"):
         wm.load(folder)
 

@@ -129,7 +129,7 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
             values[name] = option.check(name, usual[name][0]) if name in usual else option.default
         origins[name] = "given" if name in given else usual.get(name, (0, "default"))[1]
     for name in given:
-        reason = _no_effect(name, options, values, parts, source) or _overridden(name, parts, mixed)
+        reason = _overridden(name, parts, mixed) or _no_effect(name, options, values, parts, source)
         if reason:
             raise ValueError(f"{name} {reason}")
     _check_fit(parts, [each for _, each in mixed], values)
@@ -196,9 +196,10 @@ def _options(
         found[slot] = _slot_option(slot)
         for option in part.options:
             found.setdefault(option.name, in_group(option, part.kind))
-    for _, part in mixed:
+    for mixed_part, part in mixed:
         for option in part.options:
-            found.setdefault(option.name, in_group(option, part.kind))
+            if option.name not in dict(mixed_part.options):
+                found.setdefault(option.name, in_group(option, part.kind))
     for part in (RUN, *(SOURCES[each] for each in SOURCES if source in (None, each))):
         found |= {option.name: option for option in part.options}
     return _by_heading(found)

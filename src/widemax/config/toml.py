@@ -12,10 +12,10 @@ from widemax.config.mixing import parts_text
 from widemax.config.resolution import all_options, check_key, switched_off
 from widemax.declarations import Option, Value, shortened
 
-MAX_BYTES = 2**15
+MAX_BYTES = 2**16
 """Longest file that is read: several times what ``to_toml`` writes."""
 
-MAX_LINE = 2100
+MAX_LINE = 4100
 """Longest line: room for a text of escapes only, and no more.
 
 The parser takes the parts of a dotted key times the lines below it, so that a file of a megabyte
@@ -44,7 +44,7 @@ def to_toml(config: Config) -> str:
 
     >>> print(to_toml(Config(user_column='tab\there "x"')).split("by its usual names.")[1])
     <BLANKLINE>
-    # A text of at most 1,000 characters.
+    # A text of at most 400 characters.
     user_column = "tab\u0009here \"x\""
     <BLANKLINE>
     # Column of the items; empty: found

@@ -8,7 +8,7 @@ from typing import Any
 
 Value = bool | int | float | str
 
-MAX_TEXT = 1000
+MAX_TEXT = 400
 """Most characters of a text that is not chosen from a list, such as a path."""
 
 MAX_PARTS_TEXT = 1500
@@ -82,7 +82,7 @@ class Option:
                 "weights, such as a=1, b=0.5"
             )
         if self.kind is str:
-            return f"a text of at most {MAX_TEXT:,} characters"
+            return f"a text of at most {MAX_TEXT} characters"
         name = "a whole number" if self.kind is int else "a number"
         return f"{name} between {_shown_limit(self.least)} and {_shown_limit(self.most)}"
 

@@ -152,7 +152,8 @@ def prepare(
     learned = None if vectors is None else as_learned(vectors)
     source = _read(source_path, config, folder if resume else None, learned)
     data, split = DataSummary.of(source), split_source(config, source)
-    _check_features(config, data)
+    if not resume:
+        _check_features(config, data)
     torch.manual_seed(config.seed)
     model = build_model(config, data, split.sequences)
     _say_if_fewer_are_drawn(config, model)
