@@ -250,3 +250,56 @@ def test_an_unset_variable_names_no_path(arguments, log):
     said = CliRunner().invoke(app, [each.replace("LOG", str(log)) for each in arguments])
     assert said.exit_code == 2
     assert "a path must not be empty" in said.output
+
+
+def test_the_best_model_is_kept_whenever_it_is_validated(log, tmp_path):
+    """Checkpoints are due at other steps than validations: the best is saved all the same."""
+    config = wm.Config(
+        steps=20, dimension=8, validate_every=3, checkpoint_every=20, metric="loss", patience=0
+    )
+    training = prepare(log, config, tmp_path / "run")
+    losses = iter([3.0, 1.0, 2.0, 2.5, 2.5, 2.5, 2.5])
+    training.loop.validate = lambda: {"loss": next(losses)}
+    training.run()
+    run = wm.load(tmp_path / "run")
+    assert (run.step, run.chosen) == (6, "best by loss")
+    last = wm.load(tmp_path / "run", checkpoint="last")
+    assert (last.step, last.chosen) == (20, "last")
+    assert not same(run.model.state_dict(), last.model.state_dict())
+    assert wm.load(tmp_path / "run", checkpoint=6).step == 6
+    for wrong, named in ((7, "no checkpoint of step 7; saved steps: 6, 20"), ("bets", "got the")):
+        with pytest.raises(ValueError, match=named):
+            wm.load(tmp_path / "run", checkpoint=wrong)
+    said = CliRunner().invoke(app, ["recommend", str(tmp_path / "run"), "--history", "i3"])
+    assert "step 6, best by" in said.stderr
+    flags = ["--checkpoint", "last", "--json"]
+    said = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), *flags])
+    assert json.loads(said.stdout)["step"] == 20
+    assert "step 20, last" in said.stderr
+
+
+def test_figures_of_another_numbering_are_refused(log, tmp_path):
+    run = wm.train(log, CONFIG, folder=tmp_path / "run")
+    rows = log.read_text().splitlines()[1:]
+    # Of each user's eight items: six, the next, and the last, in other counts than the whole log.
+    train = [row for place, row in enumerate(rows) if place % 8 < 6 and place > 99]
+    parts = {"train": train, "valid": rows[6::8], "test": rows[7::8]}
+    for name, part in parts.items():
+        (tmp_path / name).write_text("\n".join(["user,item,time", *part]) + "\n")
+    files = [tmp_path / name for name in parts]
+    other, vocabulary = wm.data.read_split(*files)
+    assert vocabulary.keys.to_list() != run.vocabulary.keys.to_list()
+    with pytest.raises(ValueError, match="numbered by another vocabulary than those of the model"):
+        wm.evaluation.evaluate_recommendations(run.model.topk, other.test)
+    with pytest.raises(ValueError, match="numbered by another vocabulary"):
+        run.model.log_prob(other.test.batch(torch.arange(3), max_history=1))
+    same_split, same_vocabulary = wm.data.read_split(*files, vocabulary=run.vocabulary)
+    assert same_vocabulary is run.vocabulary
+    keys = [
+        vocabulary.decode(other.test.targets.values),
+        run.vocabulary.decode(same_split.test.targets.values),
+    ]
+    assert keys[0] == keys[1]
+    assert wm.evaluation.evaluate_recommendations(run.model.topk, same_split.test).users == len(
+        other.test
+    )

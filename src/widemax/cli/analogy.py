@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import AsJson, Count, RunFolder, load_run, print_neighbours
+from widemax.cli.answers import (
+    AsJson,
+    CheckpointName,
+    Count,
+    RunFolder,
+    load_run,
+    print_neighbours,
+    say_step,
+)
 
 
 def analogy(
@@ -15,7 +23,11 @@ def analogy(
     b: Annotated[str, typer.Argument(help="... king as ...")],
     c: Annotated[str, typer.Argument(help="... woman is to what?")],
     k: Count = 10,
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
-    print_neighbours(load_run(run).analogy(a, b, c, k=k), as_json=json)
+    loaded = load_run(run, checkpoint)
+    found = loaded.analogy(a, b, c, k=k)
+    say_step(loaded)
+    print_neighbours(found, as_json=json)

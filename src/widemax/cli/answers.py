@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from widemax.runs.run import Neighbour, Run
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
+CheckpointName = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="best|last|STEP", help="Which checkpoint: best by validation."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search exactly, even if there is an index.")]
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.")]
@@ -31,14 +37,19 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: Path, checkpoint: str) -> Run:
     """Return a run, saying so where it takes long."""
     # Here and not above: torch takes seconds to load, and --help should not.
     with starting():
         from widemax.runs.run import Run
 
     with waiting(f"loading {folder}"):
-        return Run(folder)
+        return Run(folder, checkpoint=checkpoint)
+
+
+def say_step(run: Run) -> None:
+    """Say which checkpoint answers, beside the answer and not in it."""
+    typer.echo(f"{printable(run.folder)}: step {run.step:,}, {run.chosen}", err=True)
 
 
 def neighbour_rows(found: Iterable[Neighbour]) -> list[dict[str, Any]]:

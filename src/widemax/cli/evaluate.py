@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from widemax.cli.answers import AsJson, RunFolder, finite, load_run, perplexity_of
+from widemax.cli.answers import (
+    AsJson,
+    CheckpointName,
+    RunFolder,
+    finite,
+    load_run,
+    perplexity_of,
+    say_step,
+)
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 
@@ -33,12 +41,13 @@ def evaluate(
             metavar="popularity", help="For a log: also show the metrics by popularity of the item."
         ),
     ] = "",
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print exact metrics on what was held out of training, or test word vectors."""
     if by not in ("", "popularity"):
         raise ValueError(f"by must be popularity, got {by!r}")
-    loaded = load_run(run)
+    loaded = load_run(run, checkpoint)
     if similarity or analogies:
         _test_words(loaded, similarity or [], analogies or [], as_json=json)
     elif loaded.data.source == "log":
@@ -52,7 +61,8 @@ def evaluate(
 def _evaluate_text(run: Run, *, as_json: bool) -> None:
     with waiting(f"evaluating {run.folder}"):
         report = run.evaluate()
-    figures = {"examples": report.examples, **report.metrics()}
+    say_step(run)
+    figures = {"step": run.step, "examples": report.examples, **report.metrics()}
     if run.model.causal:
         figures["perplexity"] = perplexity_of(-report.loss)
     if as_json:
@@ -67,10 +77,12 @@ def _evaluate_text(run: Run, *, as_json: bool) -> None:
 def _evaluate_log(run: Run, *, by_popularity: bool, as_json: bool) -> None:
     with waiting(f"evaluating {run.folder}"):
         report = run.evaluate_recommendations()
+    say_step(run)
     if not by_popularity:
         report = replace(report, buckets=())
     if as_json:
-        figures = {"users": report.users, "targets": report.targets, **report.metrics()}
+        counts = {"step": run.step, "users": report.users, "targets": report.targets}
+        figures = {**counts, **report.metrics()}
         typer.echo(json_module.dumps({name: finite(value) for name, value in figures.items()}))
         return
     typer.echo(str(report))
@@ -99,6 +111,7 @@ def _test_words(run: Run, similarity: list[Path], analogies: list[Path], *, as_j
                 }
                 for section in (*report.sections, report.total)
             ]
+    say_step(run)
     if as_json:
         typer.echo(json_module.dumps([{name: finite(row[name]) for name in row} for row in rows]))
         return

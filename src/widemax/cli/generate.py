@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import AsJson, RunFolder, load_run
+from widemax.cli.answers import AsJson, CheckpointName, RunFolder, load_run, say_step
 from widemax.cli.printable import printable
 
 
@@ -16,8 +16,11 @@ def generate(
     start: Annotated[str, typer.Option(help="How the text begins.")] = "",
     num_words: Annotated[int, typer.Option(min=1, help="Words at most.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print a text drawn from a language model (n-gram, nnlm or lstm)."""
-    words = load_run(run).generate(start, num_words=num_words, seed=seed)
+    loaded = load_run(run, checkpoint)
+    words = loaded.generate(start, num_words=num_words, seed=seed)
+    say_step(loaded)
     typer.echo(json_module.dumps(words) if json else printable(" ".join(words)))

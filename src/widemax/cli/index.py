@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from widemax.cli.answers import AsJson, RunFolder, load_run
+from widemax.cli.answers import AsJson, CheckpointName, RunFolder, load_run, say_step
 from widemax.cli.completion import one_of
 from widemax.cli.progress import waiting
 
@@ -27,12 +27,14 @@ def index(
     recall: Annotated[
         float, typer.Option(help="Share of the exact answers that must be found.")
     ] = 0.95,
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Build the index that recommend and similar search, and print its recall and speed."""
-    loaded, wanted = load_run(run), _kind(kind)
+    loaded, wanted = load_run(run, checkpoint), _kind(kind)
     with waiting(f"indexing {run}"):
         built = loaded.build_index(wanted, recall=recall)
+    say_step(loaded)
     if json:
         rows = [{"for": each.purpose, "kind": each.kind, **asdict(each.report)} for each in built]
         typer.echo(json_module.dumps(rows))

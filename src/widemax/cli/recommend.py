@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import AsJson, Count, Exact, RunFolder, load_run, print_neighbours
+from widemax.cli.answers import (
+    AsJson,
+    CheckpointName,
+    Count,
+    Exact,
+    RunFolder,
+    load_run,
+    print_neighbours,
+    say_step,
+)
 
 
 def recommend(
@@ -20,10 +29,13 @@ def recommend(
     ] = None,
     k: Count = 10,
     exact: Exact = False,
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print what best follows a history: one that is given, or that of a user."""
     if (user is None) == (not history):
         raise ValueError("give either --user or --history")
-    found = load_run(run).recommend(history or None, user=user, k=k, exact=exact)
+    loaded = load_run(run, checkpoint)
+    found = loaded.recommend(history or None, user=user, k=k, exact=exact)
+    say_step(loaded)
     print_neighbours(found, as_json=json)

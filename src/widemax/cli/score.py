@@ -7,17 +7,28 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import AsJson, RunFolder, finite, load_run, perplexity_of
+from widemax.cli.answers import (
+    AsJson,
+    CheckpointName,
+    RunFolder,
+    finite,
+    load_run,
+    perplexity_of,
+    say_step,
+)
 from widemax.cli.printable import printable
 
 
 def score(
     run: RunFolder,
     sentence: Annotated[str, typer.Argument(help="The sentence, in quotes.")],
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print the log probability of each word of a sentence."""
-    words = load_run(run).score(sentence)
+    loaded = load_run(run, checkpoint)
+    words = loaded.score(sentence)
+    say_step(loaded)
     mean = sum(value for _, value in words) / len(words)
     if json:
         rows = [{"word": word, "log_prob": finite(value)} for word, value in words]

@@ -9,12 +9,14 @@ import typer
 
 from widemax.cli.answers import (
     AsJson,
+    CheckpointName,
     Count,
     Exact,
     RunFolder,
     load_run,
     neighbour_rows,
     print_neighbours,
+    say_step,
 )
 from widemax.cli.printable import printable
 
@@ -24,12 +26,14 @@ def similar(
     keys: Annotated[list[str], typer.Argument(help="Words or items of the run.")],
     k: Count = 10,
     exact: Exact = False,
+    checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print the keys most similar to each given one."""
-    loaded = load_run(run)
+    loaded = load_run(run, checkpoint)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
     answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
+    say_step(loaded)
     if json and len(keys) > 1:
         rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
         typer.echo(json_module.dumps(rows))

@@ -78,7 +78,7 @@ def join_phrases(
     joined, offsets = torch.from_numpy(values), offsets_of(torch.from_numpy(lengths))
     counts = torch.bincount(joined, minlength=len(keys))
     own, class_of = recounted(keys, counts, vocabulary.unknown)
-    return Sequences(class_of[joined], offsets, sequences.names), own
+    return Sequences(class_of[joined], offsets, sequences.names, vocabulary=own), own
 
 
 def _phrases(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
+from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys, as_keys
 
 MAX_WINDOW = 2**16
@@ -43,6 +44,8 @@ class Sequences:
     """The keys of the N sequences (of the users), if there are any."""
     times: Tensor | None = None
     """Float64 [T], the second at which each value was chosen, if it is known."""
+    vocabulary: Vocabulary | None = None
+    """By which the values are numbered, where it is known."""
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets"):
@@ -78,14 +81,21 @@ class Sequences:
         offsets: Tensor,
         names: pl.Series | None = None,
         times: Tensor | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> Sequences:
         """Take what is known to be right: nothing is checked, which would read all of it again.
 
         For parts of sequences that were checked, and for what a reader has made itself.
         """
         sequences = object.__new__(cls)
-        vars(sequences).update(values=values, offsets=offsets, names=names, times=times)
+        vars(sequences).update(
+            values=values, offsets=offsets, names=names, times=times, vocabulary=vocabulary
+        )
         return sequences
+
+    def numbered_by(self, vocabulary: Vocabulary) -> Sequences:
+        """Return the sequences with a note of the vocabulary that gave the values their ids."""
+        return Sequences.trusted(self.values, self.offsets, self.names, self.times, vocabulary)
 
     @classmethod
     def from_lists(cls, lists: Iterable[Sequence[int]], *, names: Keys | None = None) -> Sequences:
@@ -142,7 +152,9 @@ class Sequences:
             )
         before = offsets_of(chosen.long())
         times = None if self.times is None else self.times[chosen]
-        return Sequences.trusted(self.values[chosen], before[self.offsets], self.names, times)
+        return Sequences.trusted(
+            self.values[chosen], before[self.offsets], self.names, times, self.vocabulary
+        )
 
     def continues(self) -> Tensor:
         """Return whether each value but the last has its successor in its own sequence, bool.
@@ -168,7 +180,7 @@ class Sequences:
         places = torch.arange(int(offsets[-1])) + moved
         names = None if self.names is None else self.names[rows.numpy()]
         times = None if self.times is None else self.times[places]
-        return Sequences.trusted(self.values[places], offsets, names, times)
+        return Sequences.trusted(self.values[places], offsets, names, times, self.vocabulary)
 
     def split(self, fraction: float) -> tuple[Sequences, Sequences]:
         """Return the first sequences, and the last ``fraction`` of them, rounded to whole ones."""
@@ -186,7 +198,7 @@ class Sequences:
         values = self.values[offsets[0] : offsets[-1]]
         names = None if self.names is None else self.names[start:stop]
         times = None if self.times is None else self.times[offsets[0] : offsets[-1]]
-        return Sequences.trusted(values, offsets - offsets[0], names, times)
+        return Sequences.trusted(values, offsets - offsets[0], names, times, self.vocabulary)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +218,8 @@ class WindowBatch:
     """Int64 [B], the sequence that each target stands in, or -1 for a user who is not known."""
     ages: Tensor | None = None
     """Float32 [B], the days from each target to the last time of all, where times are known."""
+    vocabulary: Vocabulary | None = None
+    """By which the classes are numbered, where it is known."""
 
 
 class Windows:
@@ -273,7 +287,11 @@ class Windows:
         read = values.index_select(0, places.clamp_(0, len(values) - 1).flatten())
         context = torch.where(inside, read.view(places.shape), ABSENT)
         return WindowBatch(
-            context=context, targets=values[positions], users=users, ages=self._ages(positions)
+            context=context,
+            targets=values[positions],
+            users=users,
+            ages=self._ages(positions),
+            vocabulary=self.sequences.vocabulary,
         )
 
     def _sequences_of(self, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:

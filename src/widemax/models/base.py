@@ -17,6 +17,7 @@ from widemax.declarations import Setup, Value
 from widemax.declarations.table import declaration_of
 from widemax.heads import Head
 from widemax.validation import ABSENT, Counts
+from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys
 
 _MAX_HISTORY = 50
@@ -48,6 +49,8 @@ class Model(nn.Module, ABC):
     encoder: nn.Module | None
     """None in a model that is counted or solved: its head is asked by contexts."""
     head: Head
+    vocabulary: Vocabulary | None = None
+    """By which the classes are numbered, where it is known, as it is of a run."""
     causal = False
     """Whether a class is predicted only from those before it, so that text can be generated."""
 
@@ -141,8 +144,20 @@ class Model(nn.Module, ABC):
             return self.head.scores(hidden)
         return torch.stack([self.head.scores(each) for each in hidden.unbind(1)]).amax(0)
 
+    def check_numbering(self, batch: WindowBatch) -> None:
+        """Raise if the ids of a batch are known to stand for other keys than those of the model."""
+        own, other = self.vocabulary, batch.vocabulary
+        if own is None or other is None or own is other:
+            return
+        if own.numbering != other.numbering:
+            raise ValueError(
+                "the classes of the batch are numbered by another vocabulary than those of the "
+                "model: read the data with that of the run (vocabulary=run.vocabulary)"
+            )
+
     def log_prob(self, batch: WindowBatch) -> Tensor:
         """Return log P of all classes, normalised over the scores they are ranked by, [B, V]."""
+        self.check_numbering(batch)
         hidden = self.hidden(batch)
         if hidden.dim() == 2:
             return self.head.log_prob(hidden)
@@ -150,6 +165,7 @@ class Model(nn.Module, ABC):
 
     def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes of each example, leaving out ``exclude`` [B, E]."""
+        self.check_numbering(batch)
         hidden = self.hidden(batch)
         if hidden.dim() == 2:
             return self.head.topk(hidden, k, exclude=exclude)

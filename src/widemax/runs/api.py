@@ -38,11 +38,11 @@ def train(
     return Run(folder)
 
 
-def load(folder: str | Path) -> Run:
-    """Return the trained run of a folder.
+def load(folder: str | Path, *, checkpoint: str | int = "best") -> Run:
+    """Return the trained run of a folder, at its "best" or "last" checkpoint, or at a step.
 
     >>> load("nowhere")
     Traceback (most recent call last):
     ValueError: nowhere is not the folder of a run: it has no run.json
     """
-    return Run(folder)
+    return Run(folder, checkpoint=checkpoint)

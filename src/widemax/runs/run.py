@@ -60,7 +60,7 @@ from widemax.runs.kept_data import (
     stored_summary,
 )
 from widemax.runs.source import max_history, read_configured, read_with, split_source
-from widemax.runs.trained_model import load_model, trained_checkpoint
+from widemax.runs.trained_model import BEST, chosen_because, load_model, trained_checkpoint
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
@@ -89,7 +89,9 @@ class Run:
 
     Everything it needs is in its folder, which can be moved. ``similar`` ranks by the cosine of
     vectors, ``recommend`` by the head's own scores; answers are lists of ``Neighbour``, best
-    first, found by an exact search unless an index was built.
+    first, found by an exact search unless an index was built. ``checkpoint`` is "best" by
+    validation, "last", or a step that was saved; ``step`` is the one that was taken, and ``chosen``
+    says why.
 
     >>> import tempfile
     >>> import widemax as wm
@@ -100,15 +102,16 @@ class Run:
     2
     """
 
-    def __init__(self, folder: str | Path, *, best: bool = True) -> None:
+    def __init__(self, folder: str | Path, *, checkpoint: str | int = BEST) -> None:
         self.folder = Path(folder)
         self.description = check_run(self.folder)
         self.config = stored_config(self.folder)
         self.data = stored_summary(self.folder)
         self.vocabulary = self.data.vocabulary
-        checkpoint = trained_checkpoint(self.folder, best=best)
-        self.step = checkpoint.step
-        self.model = load_model(self.folder, checkpoint, self.config, self.data)
+        found = trained_checkpoint(self.folder, checkpoint)
+        self.step = found.step
+        self.chosen = chosen_because(found, checkpoint, self.config.metric)
+        self.model = load_model(self.folder, found, self.config, self.data)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -9,23 +9,41 @@ from torch import Tensor
 
 from widemax.config import Config
 from widemax.data.summary import DataSummary
+from widemax.declarations.options import shown
 from widemax.models import Model
 from widemax.models.building import UnknownProposal, build_model, min_parameter_count
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.training.checkpoints import CheckpointStore
 
+BEST, LAST = "best", "last"
+
 _ALWAYS_ALLOWED = 2**22
 """Numbers that are allocated unasked: so few do no harm."""
 
 
-def trained_checkpoint(folder: Path, *, best: bool) -> Checkpoint:
-    """Return the best checkpoint of a run, or the newest."""
+def trained_checkpoint(folder: Path, wanted: str | int = BEST) -> Checkpoint:
+    """Return a checkpoint of a run: "best" by validation, "last", or that of a step.
+
+    Where nothing was validated, the last is the best.
+    """
     store = CheckpointStore(folder)
+    if wanted not in (BEST, LAST):
+        if not str(wanted).isascii() or not str(wanted).isdigit():
+            raise ValueError(f"checkpoint must be best, last or a step, got {shown(wanted)}")
+        return store.load(int(wanted))
     # In one expression, so that a damaged checkpoint is reported once.
-    found = (store.best(skip_damaged=True) if best else None) or store.latest(skip_damaged=True)
+    best = store.best(skip_damaged=True) if wanted == BEST else None
+    found = best or store.latest(skip_damaged=True)
     if found is None:
         raise ValueError(f"{folder} has no checkpoint yet: it has not been trained")
     return found
+
+
+def chosen_because(found: Checkpoint, wanted: str | int, metric: str) -> str:
+    """Return in words why a checkpoint was taken."""
+    if wanted == BEST and found.metric is not None:
+        return f"best by {metric}"
+    return "last" if wanted in (BEST, LAST) else "asked for"
 
 
 def load_model(folder: Path, checkpoint: Checkpoint, config: Config, data: DataSummary) -> Model:
@@ -42,6 +60,7 @@ def load_model(folder: Path, checkpoint: Checkpoint, config: Config, data: DataS
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise _not_fitting(checkpoint, " ".join(str(error).split())) from error
+    model.vocabulary = data.vocabulary
     return model.eval()
 
 

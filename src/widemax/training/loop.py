@@ -102,18 +102,21 @@ class Loop:
     def _after_step(self) -> None:
         progress, plan = self.progress, self.plan
         last = progress.step >= plan.total_steps or progress.seconds >= plan.time_budget
+        is_best = False
         if self.validate and (last or self._due(plan.validate_every)):
-            self._validate()
+            is_best = self._validate()
         if last and not progress.finished:
             progress.finished = "steps" if progress.step >= plan.total_steps else "time"
-        if progress.finished or self._due(plan.checkpoint_every):
+        # A new best is saved when it is found: the next checkpoint that is due is another model.
+        if progress.finished or is_best or self._due(plan.checkpoint_every):
             self.save()
         self.on_step(progress)
 
     def _due(self, every: int) -> bool:
         return self.progress.step % (every or self.steps.per_epoch) == 0
 
-    def _validate(self) -> None:
+    def _validate(self) -> bool:
+        """Judge the model as it is now; return whether it is the best so far."""
         assert self.validate is not None
         progress, plan = self.progress, self.plan
         self.steps.publish()
@@ -121,7 +124,8 @@ class Loop:
         metrics = dict(self.validate())
         # Kept as something to minimise: recall and its like are better when larger.
         value = metrics[plan.metric] * (1 if plan.metric == "loss" else -1)
-        if value < progress.best:
+        is_best = value < progress.best
+        if is_best:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
         else:
             progress.waited += 1
@@ -130,6 +134,7 @@ class Loop:
         for tracker in self.trackers:
             tracker.log(progress.step, {**metrics, "seconds": progress.seconds})
         self.on_validation(progress, metrics)
+        return is_best
 
     def save(self) -> None:
         """Save everything that the next step depends on."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,6 +137,19 @@ class Vocabulary:
     def ordered(self) -> bool:
         """Whether the ids are in falling count; after ``grow`` they may not be."""
         return self.table["count"].is_sorted(descending=True)
+
+    @cached_property
+    def numbering(self) -> str:
+        """A hash of the keys in their order: where it is equal, ids mean the same keys.
+
+        >>> one, other = Vocabulary.count(["tea", "tea", "rum"]), Vocabulary.count(["rum", "tea"])
+        >>> one.numbering == other.numbering, one.numbering == one.trimmed().numbering
+        (False, True)
+        """
+        texts = self.keys.cast(pl.String)
+        # With their lengths, so that no two lists of keys look alike.
+        parts = (texts.str.len_bytes().to_numpy().tobytes(), "".join(texts.to_list()).encode())
+        return sha256(str(self.keys.dtype).encode() + b"".join(parts)).hexdigest()
 
     def __len__(self) -> int:
         return self.table.height

@@ -146,7 +146,7 @@ def _corpus(arrays: Arrays, unknown: Any) -> Corpus:
     sequences = Sequences(torch.from_numpy(arrays["values"]), torch.from_numpy(arrays["offsets"]))
     if not torch.equal(torch.bincount(sequences.values, minlength=len(counts)), counts):
         raise ValueError("its ids are not as often there as its counts say")
-    return sequences, vocabulary
+    return sequences.numbered_by(vocabulary), vocabulary
 
 
 def _checksum(arrays: Arrays) -> int:

@@ -164,7 +164,7 @@ def classes_of(
     names, offsets = coded.names, offsets_of(torch.from_numpy(lengths[stays]))
     if names is not None and not stays.all():
         names = names.filter(pl.Series(stays))
-    return Sequences.trusted(values, offsets, names, times), vocabulary, beside
+    return Sequences.trusted(values, offsets, names, times, vocabulary), vocabulary, beside
 
 
 def _class_of(

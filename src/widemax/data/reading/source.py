@@ -214,4 +214,5 @@ def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
     if not len(rows):
         raise ValueError(f"the source has none of the {len(vocabulary):,} keys in it")
     goals = None if source.goals is None else source.goals[kept]
-    return replace(source, sequences=sequences.chosen(rows), vocabulary=vocabulary, goals=goals)
+    sequences = sequences.chosen(rows).numbered_by(vocabulary)
+    return replace(source, sequences=sequences, vocabulary=vocabulary, goals=goals)

@@ -124,7 +124,7 @@ def encode_corpus(
             f"{path} has no line with {min_length:,} of the {len(vocabulary):,} keys in it"
         )
     offsets = offsets_of(torch.from_numpy(kept[kept >= 0]))
-    return Sequences(torch.from_numpy(values), offsets), int(unseen)
+    return Sequences(torch.from_numpy(values), offsets, vocabulary=vocabulary), int(unseen)
 
 
 def encode_text(

@@ -10,6 +10,7 @@ from torch import Tensor
 from widemax.data.sequences import Sequences, WindowBatch
 from widemax.kernels.data.slices import fill_from_right
 from widemax.validation import ABSENT, check_whole
+from widemax.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +59,16 @@ class Holdout:
     def of_users(cls, train: Sequences, targets: Tensor) -> Holdout:
         """Ask for one target of each training sequence, int64 [N]; -1 asks nothing."""
         users = (targets != ABSENT).nonzero()[:, 0]
-        asked = Sequences(targets[users], torch.arange(len(users) + 1))
+        asked = Sequences(targets[users], torch.arange(len(users) + 1), vocabulary=train.vocabulary)
         return cls(train.chosen(users), asked, users)
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def numbered_by(self, vocabulary: Vocabulary) -> Holdout:
+        """Return the questions with a note of the vocabulary that gave the classes their ids."""
+        histories = self.histories.numbered_by(vocabulary)
+        return Holdout(histories, self.targets.numbered_by(vocabulary), self.users)
 
     def chosen(self, rows: Tensor) -> Holdout:
         """Return the questions ``rows`` [N], in this order."""
@@ -76,6 +82,7 @@ class Holdout:
             targets=torch.full_like(rows, ABSENT),
             users=self.users[rows],
             ages=torch.zeros(len(rows)),
+            vocabulary=self.histories.vocabulary,
         )
 
     def seen(self, rows: Tensor) -> Tensor:

@@ -68,19 +68,29 @@ class LogSplit:
         """
         counts = torch.bincount(self.train.values, minlength=len(vocabulary))
         own, class_of = recounted(vocabulary.keys, counts, vocabulary.unknown)
+        return self._renumbered(class_of, own), own
+
+    def with_classes_of(self, known: Vocabulary, vocabulary: Vocabulary) -> LogSplit:
+        """Return the split with the classes of a ``known`` vocabulary, such as that of a run.
+
+        ``vocabulary`` is what the split is numbered by. What has no class is left out, and counted
+        as in ``with_training_classes``.
+        """
+        return self._renumbered(known.encode(vocabulary.keys, missing="mark"), known)
+
+    def _renumbered(self, class_of: Tensor, own: Vocabulary) -> LogSplit:
         validation, validation_users, validation_targets = _recoded(self.validation, class_of)
         test, test_users, test_targets = _recoded(self.test, class_of)
         users, targets = self.skipped_users, self.skipped_targets
-        split = replace(
+        return replace(
             self,
-            train=recoded(self.train, class_of)[0],
-            validation=validation,
-            test=test,
-            final=recoded(self.final, class_of)[0],
+            train=recoded(self.train, class_of)[0].numbered_by(own),
+            validation=validation.numbered_by(own),
+            test=test.numbered_by(own),
+            final=recoded(self.final, class_of)[0].numbered_by(own),
             skipped_users=(users[0] + validation_users, users[1] + test_users),
             skipped_targets=(targets[0] + validation_targets, targets[1] + test_targets),
         )
-        return split, own
 
 
 def split_by_parts(sequences: Sequences, parts: Tensor) -> LogSplit:
@@ -127,7 +137,13 @@ class _Runs(Sequences):
     def __init__(self, sequences: Sequences, starts: Lengths, lengths: Lengths) -> None:
         offsets = offsets_of(torch.from_numpy(lengths))
         # Past the frozen fields, of which values and times are made when they are asked for.
-        vars(self).update(offsets=offsets, names=sequences.names, _whole=sequences, _starts=starts)
+        vars(self).update(
+            offsets=offsets,
+            names=sequences.names,
+            vocabulary=sequences.vocabulary,
+            _whole=sequences,
+            _starts=starts,
+        )
 
     @cached_property
     def values(self) -> Tensor:

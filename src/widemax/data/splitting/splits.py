@@ -144,6 +144,7 @@ def read_split(
     user_column: str = "",
     item_column: str = "",
     time_column: str = "",
+    vocabulary: Vocabulary | None = None,
 ) -> tuple[LogSplit, Vocabulary]:
     """Read a log that is split already, in three files (or folders, or patterns) of the same kind.
 
@@ -151,7 +152,8 @@ def read_split(
     the targets, each part in time order; the history of a test question has the items of the
     validation file too. The classes are the items of ``train``, counted there; targets that are
     none of them, and users without a history, are skipped and counted. There is a row for each user
-    of the three files, in order of appearance, empty for those who are not in ``train``.
+    of the three files, in order of appearance, empty for those who are not in ``train``. With a
+    ``vocabulary``, that of a run that is to be evaluated, its classes are taken instead.
 
     Many results are for the files of He et al., "LightGCN", 2020 (``user item item …``).
 
@@ -186,9 +188,11 @@ def read_split(
     order, sorted_times, offsets, _ = grouped(groups, num_groups, rows, numbers)
     by_user = np.ascontiguousarray(offsets[:: len(given)])
     coded = Coded(item_codes[order], by_user, users, sorted_times, per_second)
-    sequences, vocabulary, _ = classes_of(coded, items)
+    sequences, of_all, _ = classes_of(coded, items)
     split = split_by_parts(sequences, torch.from_numpy(parts[order].astype(np.uint8)))
-    return split.with_training_classes(vocabulary)
+    if vocabulary is not None:
+        return split.with_classes_of(vocabulary, of_all), vocabulary
+    return split.with_training_classes(of_all)
 
 
 def _check_fractions(validation: float, test: float) -> None:

@@ -118,11 +118,13 @@ class EGES(Model):
 
     def log_prob(self, batch: WindowBatch) -> Tensor:
         """Return the softmax of these scores, [B, V]: to compare by, not what was learned."""
+        self.check_numbering(batch)
         return self.scores(batch).log_softmax(-1)
 
     @torch.no_grad()
     def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k items that are most like each history, leaving out ``exclude`` [B, E]."""
+        self.check_numbering(batch)
         k = check_whole("k", k, 1, self.head.num_classes)
         if exclude is not None:
             exclude = check_exclude(exclude, len(batch.context), self.head.num_classes)
