@@ -23,6 +23,7 @@ from widemax.data.sequences import Sequences, WindowBatch, Windows
 from widemax.data.sessions import sessions_of
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.data.simulation.world import SimulatedWorld
+from widemax.data.skip_gram_pairs import skipgrams, zipf_sampling_table
 from widemax.data.splitting import (
     Holdout,
     LogSplit,
@@ -59,7 +60,9 @@ __all__ = [
     "read_source",
     "read_split",
     "sessions_of",
+    "skipgrams",
     "split_at_times",
     "split_by_time",
     "split_by_user",
+    "zipf_sampling_table",
 ]
