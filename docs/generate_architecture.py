@@ -36,7 +36,7 @@ ARROWS: Graph = {
         "candidates": "validation",
         "data": "declarations kernels storage validation vocabulary",
         "ngrams": "data storage validation vocabulary",
-        "sampling": "candidates declarations kernels ngrams validation",
+        "sampling": "candidates declarations kernels ngrams storage validation",
         "objectives": "candidates declarations kernels validation",
         "scoring": "candidates data declarations storage validation",
         "heads": "candidates declarations kernels objectives sampling scoring validation",

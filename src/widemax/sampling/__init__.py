@@ -11,6 +11,7 @@ from widemax.sampling.conditional.kneser_ney import KneserNeySampler
 from widemax.sampling.conditional.market import MarketSampler
 from widemax.sampling.conditional.ngram import NGramSampler
 from widemax.sampling.conditional.partition import PartitionSampler
+from widemax.sampling.count_file import read_counts
 from widemax.sampling.learned_unigram import LearnedUnigramSampler
 from widemax.sampling.log_uniform import LogUniformSampler
 from widemax.sampling.mixture import MixtureSampler
@@ -36,4 +37,5 @@ __all__ = [
     "StreamingFrequency",
     "UniformSampler",
     "UnigramSampler",
+    "read_counts",
 ]

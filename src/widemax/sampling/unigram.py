@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,7 +14,8 @@ from torch import Tensor
 from widemax.declarations import declare
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, DrawnSampler
-from widemax.validation import Counts, check_whole, distorted_weights
+from widemax.sampling.count_file import read_counts
+from widemax.validation import Counts, check_num_classes, check_whole, distorted_weights
 
 MAX_ALIAS_CLASSES = 2**31 - 1
 """Most classes an alias table takes: it stores ids as int32."""
@@ -75,6 +78,54 @@ class UnigramSampler(DrawnSampler):
         self.register_buffer("_table", table, persistent=False)
         self.register_buffer("_relative_bits", relative, persistent=False)
         self._num_drawable = int(torch.count_nonzero(relative))
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        separator: str = ",",
+        num_classes: int | None = None,
+        distortion: float = 0.75,
+        num_reserved_ids: int = 0,
+        num_shards: int = 1,
+        shard: int = 0,
+        unique: bool = False,
+        per_example: bool = False,
+    ) -> Self:
+        """Return the sampler of the counts in a vocabulary file, one class a line, in order.
+
+        The count is the last column of each line. The first line is class ``num_reserved_ids``;
+        the reserved ids before it are not in the file. ``num_classes`` need not be given; if it is,
+        it must be that of the file, reserved ids counted. It is TensorFlow's
+        ``fixed_unigram_candidate_sampler(vocab_file=…)``, which has ``distortion`` 1 by default.
+
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "words.csv"
+        >>> _ = path.write_text("the,9\\nroad,4\\nsun,1\\n")
+        >>> sampler = UnigramSampler.from_file(path, distortion=0.5, num_reserved_ids=1)
+        >>> [round(p, 4) for p in sampler.log_prob(torch.arange(4)).exp().tolist()]
+        [0.0, 0.5, 0.3333, 0.1667]
+        """
+        num_reserved_ids = check_whole("num_reserved_ids", num_reserved_ids, 0, MAX_ALIAS_CLASSES)
+        counts = read_counts(path, separator=separator)
+        found = num_reserved_ids + len(counts)
+        if num_classes is not None and num_classes != found:
+            raise ValueError(
+                f"num_classes must be {found:,}, as {path} has {len(counts):,} counts and "
+                f"num_reserved_ids is {num_reserved_ids:,}, got {num_classes!r}"
+            )
+        check_num_classes(found, limit=MAX_ALIAS_CLASSES)
+        return cls(
+            found,
+            np.concatenate([np.zeros(num_reserved_ids), counts]),
+            distortion=distortion,
+            num_reserved_ids=num_reserved_ids,
+            num_shards=num_shards,
+            shard=shard,
+            unique=unique,
+            per_example=per_example,
+        )
 
     @property
     def num_drawable(self) -> int:
