@@ -35,7 +35,7 @@ UNUSED = [
     ({"model": "ease", "calibration": 0.5}, "calibration .*, and a head with an objective$"),
     ({"model": "two-tower", "bias": True},
      "bias .* head = 'sampled' and scorer = 'tower': it needs head = adaptive or hierarchical, or "
-     "scorer = char-cnn, differentiated or table$"),
+     "scorer = char-cnn, differentiated, sharded or table$"),
     ({"head": "adaptive", "similarity": "dot"}, "similarity .* which has no scorer"),
     ({"sampler": "uniform", "mixture": "uniform, unigram"}, "mixture .* sampler = mixture$"),
     ({"model": "popularity", "max_history": 9}, "max_history has no effect with model = 'popular"),
@@ -99,7 +99,7 @@ FEATURES = FeatureTable.fit(
 )
 OTHER = {
     "distortion": 0.1, "mixture": "unigram=1, uniform=2", "max_classes": 5, "queue_size": 7,
-    "num_ranks": 9, "top_k": 5, "tree": "balanced", "similarity": "cosine",
+    "num_ranks": 9, "top_k": 5, "tree": "balanced", "similarity": "cosine", "partition": "div",
 }  # fmt: skip
 
 

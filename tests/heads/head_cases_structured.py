@@ -21,6 +21,7 @@ from widemax.heads import (
 from widemax.objectives import nce, sampled_softmax
 from widemax.scoring import TableScorer
 from widemax.scoring.differentiated import DifferentiatedScorer
+from widemax.scoring.sharded import ShardedTableScorer
 
 MACHINE = CostModel(overhead=1e-6, per_score=1e-8, per_product=1e-10, per_parameter=1e-9)
 
@@ -36,6 +37,10 @@ SCORERS = {
     ),
     "differentiated, one block": lambda: DifferentiatedScorer(
         NUM_CLASSES, [(NUM_CLASSES, DIMENSION)], bias=True
+    ),
+    "sharded": lambda: ShardedTableScorer(NUM_CLASSES, DIMENSION, num_shards=3),
+    "sharded, bias": lambda: ShardedTableScorer(
+        NUM_CLASSES, DIMENSION, num_shards=7, partition="div", bias=True
     ),
 }
 
@@ -74,7 +79,7 @@ def sampled(scorer, sampler_name, objective):
     return SampledHead(scorer(), sampler, objective=objective, num_samples=num_samples)
 
 
-def differentiated_heads():
+def heads_of_scorers():
     for name, scorer in SCORERS.items():
         yield f"full, {name}", partial(lambda scorer: FullHead(scorer()), scorer)
         for sampler in ("log-uniform", "uniform, per example", "in-batch"):
@@ -100,6 +105,6 @@ HEADS = {
         *ADAPTIVE.items(),
         *LAYERED.items(),
         *sparse_heads(),
-        *differentiated_heads(),
+        *heads_of_scorers(),
     ]
 }

@@ -90,8 +90,8 @@ def test_every_table_is_copied_by_key(model, scorer, data, tmp_path):
             rows = tables[name]
             for row, id in enumerate(rows):
                 if int(old_ids[id]) in rows:
-                    assert torch.equal(parameter[row], theirs[int(old_ids[id]) - rows.start]), name
-                else:
+                    assert torch.equal(parameter[row], theirs[rows.index(int(old_ids[id]))]), name
+                elif scorer != "sharded":  # whose shards are compared below, as one table
                     # Of another block: it has no vector of this length.
                     assert scorer == "differentiated"
                     assert not (theirs == parameter[row]).all(-1).any()
@@ -99,9 +99,22 @@ def test_every_table_is_copied_by_key(model, scorer, data, tmp_path):
             if len(buffer) == len(keys):
                 # What is known of a class, such as its spelling, is the same in both runs.
                 assert torch.equal(buffer, before.get_buffer(name)[old_ids]), name
-    if scorer == "table":
-        scorers = training.model.head.scorer, old.model.head.scorer
-        assert torch.equal(scorers[0].class_vectors(ids), scorers[1].class_vectors(old_ids))
+    if scorer in ("table", "sharded"):
+        new, before = training.model.head.scorer, old.model.head.scorer
+        assert torch.equal(new.class_vectors(ids), before.class_vectors(old_ids))
+        assert torch.equal(new.class_biases(ids), before.class_biases(old_ids))
+
+
+def test_shards_are_copied_into_another_number_of_shards(data, tmp_path):
+    config = config_of(data, "next-item", "sharded").changed(num_shards=3, partition="mod")
+    old = wm.train(data / "old.csv", config, folder=tmp_path / "old")
+    fill(old.model)
+    config = config.changed(num_shards=5, partition="div")
+    training = prepare(data / "new.csv", config, tmp_path / "new", vectors=old)
+    ids = old.vocabulary.encode(training.source.vocabulary.keys)
+    new, before = training.model.head.scorer, old.model.head.scorer
+    assert torch.equal(new.class_vectors(), before.class_vectors(ids))
+    assert torch.equal(new.class_biases(), before.class_biases(ids))
 
 
 class OwnScorer(wm.Scorer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,19 +113,22 @@ def _continue(model: Model, vocabulary: Vocabulary, learned: Run) -> WarmStart:
         tables, their_tables = _class_tables(own), _class_tables(theirs)
         others = theirs.state_dict()
         for name, value in own.state_dict(keep_vars=True).items():
-            other = others.get(name)
-            if other is None or not _is_learned(part, value):
+            if not _is_learned(part, value):
                 continue
             if name in tables:
-                _check_width(f"{part}.{name}", value, other)
-                rows = _rows_in(tables[name], found)
-                their_rows = _rows_in(their_tables[name], taken)
-                # A class that is in another block than before starts anew.
-                both = (rows >= 0) & (their_rows >= 0)
-                value.data[rows[both]] = other[their_rows[both]].to(value.dtype)
-                copied = True
-            elif value.shape == other.shape and (
-                same_ids or _is_shared(f"{part}.{name}", own, value, len(vocabulary))
+                for their_name in _same_table(own, name, their_tables.keys() & others.keys()):
+                    other = others[their_name]
+                    _check_width(f"{part}.{name}", value, other)
+                    rows = _rows_in(tables[name], found)
+                    their_rows = _rows_in(their_tables[their_name], taken)
+                    # A class that is in another block than before starts anew.
+                    both = (rows >= 0) & (their_rows >= 0)
+                    value.data[rows[both]] = other[their_rows[both]].to(value.dtype)
+                    copied = True
+            elif (
+                (other := others.get(name)) is not None
+                and value.shape == other.shape
+                and (same_ids or _is_shared(f"{part}.{name}", own, value, len(vocabulary)))
             ):
                 value.data.copy_(other)
     if not copied:
@@ -146,10 +149,19 @@ def _class_tables(part: nn.Module) -> Mapping[str, range]:
     return {} if tables is None else tables()
 
 
+def _same_table(part: nn.Module, name: str, names: Set[str]) -> list[str]:
+    """Return which tensors of another run have rows that mean what those of ``name`` do."""
+    if not getattr(part, "tables_are_shards", False):
+        return [name] if name in names else []
+    table = name.rpartition(".")[0]
+    return [each for each in names if each.rpartition(".")[0] == table]
+
+
 def _rows_in(classes: range, ids: Tensor) -> Tensor:
     """Return the rows of classes in a table of these classes, -1 where they are in another."""
+    rows = (ids - classes.start).div(classes.step, rounding_mode="floor")
     inside = (ids >= classes.start) & (ids < classes.stop)
-    return torch.where(inside, ids - classes.start, -1)
+    return torch.where(inside & (rows * classes.step + classes.start == ids), rows, -1)
 
 
 def _is_learned(part: str, value: Tensor) -> bool:

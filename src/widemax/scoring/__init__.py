@@ -5,6 +5,7 @@ from widemax.scoring.char_cnn import CharCNNScorer
 from widemax.scoring.differentiated import DifferentiatedScorer
 from widemax.scoring.mapped import MappedTableScorer
 from widemax.scoring.rows import gather_rows
+from widemax.scoring.sharded import ShardedTableScorer, shard_classes, sharded_rows
 from widemax.scoring.table import TableScorer
 from widemax.scoring.tower import RowFeatures, TowerScorer
 
@@ -14,7 +15,10 @@ __all__ = [
     "MappedTableScorer",
     "RowFeatures",
     "Scorer",
+    "ShardedTableScorer",
     "TableScorer",
     "TowerScorer",
     "gather_rows",
+    "shard_classes",
+    "sharded_rows",
 ]

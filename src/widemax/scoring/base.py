@@ -47,6 +47,8 @@ class Scorer(nn.Module, ABC):
 
     num_classes: int
     dimension: int
+    tables_are_shards = False
+    """Whether class tables of one name, ``weights.0`` and ``weights.1``, are parts of one table."""
 
     @abstractmethod
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from widemax.heads.exact import linear_topk
 from widemax.models.base import Model
 from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn
 from widemax.models.options import DIMENSION, MAX_HISTORY, NEIGHBOURS, SESSION_GAP, WINDOW
-from widemax.scoring import TableScorer
+from widemax.scoring import ShardedTableScorer, TableScorer
 from widemax.validation import check_exclude, check_ids, check_whole
 
 
@@ -88,8 +88,10 @@ class EGES(Model):
         for table in (encoder.weight, encoder.side_weight):
             nn.init.uniform_(table, -1 / dimension, 1 / dimension)
         head = setup.head(dimension)
-        if isinstance(getattr(head, "scorer", None), TableScorer):
-            nn.init.zeros_(head.scorer.weight)
+        scorer = getattr(head, "scorer", None)
+        if isinstance(scorer, TableScorer | ShardedTableScorer):
+            for parameter in scorer.parameters():
+                nn.init.zeros_(parameter)
         return cls(encoder, head)
 
     def training_sequences(self, setup: Setup, sequences: Sequences) -> Sequences:

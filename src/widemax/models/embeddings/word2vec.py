@@ -14,7 +14,7 @@ from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead
 from widemax.models.base import Model
 from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
-from widemax.scoring import TableScorer
+from widemax.scoring import ShardedTableScorer, TableScorer
 from widemax.validation import check_fraction, check_tensor
 
 _USUAL: dict[str, Value] = {
@@ -212,6 +212,7 @@ def start_small(model: WordModel) -> None:
     nn.init.uniform_(model.encoder.weight, -widest, widest)
     head = model.head
     # A network of its own, such as a tower, would stay at 0 for ever.
-    if isinstance(head, HierarchicalHead) or isinstance(getattr(head, "scorer", None), TableScorer):
+    tables = TableScorer | ShardedTableScorer
+    if isinstance(head, HierarchicalHead) or isinstance(getattr(head, "scorer", None), tables):
         for parameter in head.parameters():
             nn.init.zeros_(parameter)
