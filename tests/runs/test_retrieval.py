@@ -209,7 +209,7 @@ def test_the_verbs(log, tmp_path):
     def called(*arguments):
         result = CliRunner().invoke(app, [*map(str, arguments)])
         assert result.exit_code == 0, result.output
-        return result.output
+        return result.stdout
 
     called("train", log / "log.csv", "--folder", folder, *flags, *features)
     assert "recall" in called("evaluate", folder)

@@ -95,7 +95,7 @@ def test_resuming_is_bit_identical(options, log, tmp_path):
 def invoke(*arguments):
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def test_the_verbs(text, tmp_path):
@@ -300,6 +300,5 @@ def test_figures_of_another_numbering_are_refused(log, tmp_path):
         run.vocabulary.decode(same_split.test.targets.values),
     ]
     assert keys[0] == keys[1]
-    assert wm.evaluation.evaluate_recommendations(run.model.topk, same_split.test).users == len(
-        other.test
-    )
+    report = wm.evaluation.evaluate_recommendations(run.model.topk, same_split.test, ks=(5,))
+    assert report.users == len(other.test)
