@@ -27,12 +27,18 @@ DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] /
 
 
 def interleaved(
-    functions: dict[str, Callable[[], object]], repeats: int, *, calls: int = 1, warmup: int = 3
+    functions: dict[str, Callable[[], object]],
+    repeats: int,
+    *,
+    calls: int = 1,
+    warmup: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Return the median seconds a call of each function, in turn so that all share the noise.
 
     Each timing covers ``calls`` calls in a row: with several, a short function is not charged for
-    the caches that the long one before it has emptied.
+    the caches that the long one before it has emptied. ``time.process_time`` as the clock counts
+    the processor's time, of all threads, whatever else the machine does.
     """
     for function in functions.values():
         for _ in range(warmup):
@@ -40,10 +46,10 @@ def interleaved(
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 function()
-            seconds[name].append((time.perf_counter() - start) / calls)
+            seconds[name].append((clock() - start) / calls)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 

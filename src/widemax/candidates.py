@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,6 +76,24 @@ class InnerProduct:
         rows = len(self.queries)
         scores = self.queries @ self.vectors[rows:].T
         return scores if self.biases is None else scores + self.biases[rows:]
+
+
+class ClassBlock(NamedTuple):
+    """Neighbouring classes whose scores are one product: F = queries @ vectors.T + biases.
+
+    What a scorer hands to exact evaluation: all classes, block by block, in the order of their ids.
+
+    >>> import torch
+    >>> ClassBlock(torch.ones(1, 2), torch.ones(4, 2), None).vectors.shape
+    torch.Size([4, 2])
+    """
+
+    queries: Tensor
+    """What these classes look at of each row, [B, d]."""
+    vectors: Tensor
+    """Their vectors, [C, d]."""
+    biases: Tensor | None
+    """Their biases, [C], if there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)

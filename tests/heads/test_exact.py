@@ -229,3 +229,33 @@ def test_log_prob_of_a_half_precision_model_sums_to_1(dtype):
         torch.testing.assert_close(log_prob.exp().sum(-1), torch.ones(10), rtol=1e-4, atol=1e-4)
     of_targets = head.log_prob(hidden, targets[:, None])[:, 0]
     torch.testing.assert_close(of_targets, -head(hidden, targets), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [3e38, 3e38, -3e38, 0.0, 3e38, 1.0, -3e38],
+        [-3e38, -3e38, -3e38, -3e38, -3e38, -3e38, -3e38],
+        [2.0, 1.0, -3e38, 3.0, -3e38, 0.0, -1.0],
+        [-3e38, -3e38, -3e38, -3.3e38, -3e38, -3e38, 3e38],
+    ],
+)
+def test_scores_at_the_end_of_the_range_are_as_in_float64(scores, bias):
+    """Nothing but what float32 cannot hold is infinite, and nothing is NaN."""
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        scorer = TableScorer(7, 1, bias=bias).to(dtype)
+        values = torch.tensor(scores, dtype=torch.float32).to(dtype)
+        scorer.weight.data = torch.zeros(7, 1, dtype=dtype) if bias else values[:, None]
+        if bias:
+            scorer.bias.data = values
+        head, hidden = FullHead(scorer), torch.ones(7, 1, dtype=dtype, requires_grad=True)
+        losses = head(hidden, torch.arange(7))
+        found = [losses, head.log_prob(hidden), head.log_normalizer(hidden)]
+        found += [head.log_prob(hidden, torch.tensor([[0, 6]] * 7))]
+        found += torch.autograd.grad(losses.sum(), list(scorer.parameters()))
+        results.append([each.detach().float() for each in found])
+    for exact_result, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, exact_result, rtol=1e-6, atol=1e-5)

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from widemax.candidates import Candidates, TopK
+from widemax.candidates import Candidates, ClassBlock, TopK
 from widemax.heads.batch import Batch, read_batch
-from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_topk
+from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
 from widemax.validation import check_exclude, check_hidden, check_ids, check_whole
@@ -24,6 +24,9 @@ class Head(nn.Module, ABC):
     Shapes: hidden [B, D]; targets [B], or [B, T] with label 1/T for each of T positives; weights
     [B] → losses [B], unreduced. Targets equal to ``ignore_index`` do not count; an example without
     another has loss 0.
+
+    Gradients can be differentiated again (``create_graph=True``), at the memory of all scores; where
+    a float32 kernel sums the candidates they cannot, and asking for it raises.
 
     Use when: writing a head of your own; hold it to ``widemax.check_head``. Avoid when: only the
     scores, the proposal or the loss is new (write a scorer, a sampler or an objective).
@@ -147,16 +150,13 @@ class ScorerHead(Head):
 
     def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Return log Z(x), [B], exactly."""
-        return linear_log_normalizer(*self._inner_product(hidden))
+        return block_log_normalizer(self._blocks(hidden))
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x), exactly normalised, of the given classes or of all."""
-        queries, vectors, biases = self._inner_product(hidden)
-        log_normalizer = linear_log_normalizer(queries, vectors, biases)[:, None]
-        if ids is not None:
-            ids = self._check_ids(hidden, ids)
-            vectors, biases = self.scorer.class_vectors(ids), self.scorer.class_biases(ids)
-        scores = linear_scores(queries, vectors, biases)
+        blocks = self._blocks(hidden)
+        log_normalizer = block_log_normalizer(blocks)[:, None]
+        scores = block_scores(blocks, None if ids is None else self._check_ids(hidden, ids))
         if torch.is_grad_enabled():
             return scores - log_normalizer
         # The result may be [B, V]: with no graph to keep, it is not allocated twice.
@@ -165,12 +165,11 @@ class ScorerHead(Head):
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
         k, exclude = self._check_topk(hidden, k, exclude)
-        return linear_topk(*self._inner_product(hidden), k, exclude=exclude)
+        return block_topk(self._blocks(hidden), k, exclude=exclude)
 
-    def _inner_product(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        check_hidden(hidden, self.dimension)
-        queries = self.scorer.queries(hidden)
-        return queries, self.scorer.class_vectors(), self.scorer.class_biases()
+    def _blocks(self, hidden: Tensor) -> list[ClassBlock]:
+        """Return all classes as the scorer puts them into blocks."""
+        return self.scorer.blocks(check_hidden(hidden, self.dimension))
 
     def _target_scores(self, batch: Batch) -> Tensor:
         """Return F(x, t) in the shape of the targets; of class 0 where one is absent."""

@@ -7,16 +7,16 @@ biases [V] or None.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from widemax.candidates import TopK
-from widemax.heads.exact_topk import KernelKeeper, best_keeper
+from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
+from widemax.heads.exact_topk import KernelKeeper, TorchKeeper, best_keeper
 from widemax.scoring.rows import widened
 
 # A tile of 2^20 scores (4 MB in float32) stays in the cache for the passes after the product:
@@ -25,7 +25,6 @@ _TILE_SCORES = 2**20
 _TILE_ROWS = 2048
 # torch finds the best of a tile row by row and merges them at a fixed cost per tile: wider ones.
 _TOPK_TILE_SCORES = 2**23
-_LOG2_E = math.log2(math.e)
 
 
 class _Tile(NamedTuple):
@@ -63,24 +62,58 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
-def _bit_tiles(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Iterator[_Tile]:
-    """Yield F·log2 e: after the product, exp is the slowest pass, and exp2 takes half its time."""
-    biases = None if biases is None else widened(biases) * _LOG2_E
-    return _tiles(queries * _LOG2_E, vectors, biases)
+class _Unit(NamedTuple):
+    """What scores are measured in before they are raised to powers."""
+
+    per_nat: float
+    power: Callable[..., Tensor]
+    log: Callable[..., Tensor]
+    log_add: Callable[[Tensor, Tensor], Tensor]
+
+    def tiles(self, queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Iterator[_Tile]:
+        """Yield all scores in this unit."""
+        if self.per_nat != 1:
+            queries = queries * self.per_nat
+            biases = None if biases is None else widened(biases) * self.per_nat
+        return _tiles(queries, vectors, biases)
 
 
-def _log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
-    bits = queries.new_full((len(queries),), -torch.inf)
-    for tile in _bit_tiles(queries, vectors, biases):
+# After the product, exp is the slowest pass, and exp2 takes half its time. But scores near the end
+# of the range of their type, 3e38 in float32, have no place in bits.
+_BITS = _Unit(math.log2(math.e), torch.exp2, torch.log2, torch.logaddexp2)
+_NATS = _Unit(1.0, torch.exp, torch.log, torch.logaddexp)
+
+
+def _sum_powers(queries: Tensor, vectors: Tensor, biases: Tensor | None, unit: _Unit) -> Tensor:
+    """Return log Z in the given unit, [B]."""
+    total = queries.new_full((len(queries),), -torch.inf)
+    for tile in unit.tiles(queries, vectors, biases):
         # Biases may rule out a whole tile: −inf less −inf would be NaN.
-        largest = tile.scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(bits.dtype).min)
-        tile_sum = tile.scores.sub_(largest).exp2_().sum(-1).log2_() + largest[:, 0]
-        bits[tile.rows] = torch.logaddexp2(bits[tile.rows], tile_sum)
-    return bits / _LOG2_E
+        largest = tile.scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(total.dtype).min)
+        powers = unit.power(tile.scores.sub_(largest), out=tile.scores)
+        tile_sum = unit.log(powers.sum(-1)) + largest[:, 0]
+        total[tile.rows] = unit.log_add(total[tile.rows], tile_sum)
+    return total
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
-    """L_i = LSE_y F(i, y) − Σ_t w_it F(i, t) − ε·mean_y F(i, y), recomputing tiles in backward."""
+def _log_normalizer(
+    queries: Tensor, vectors: Tensor, biases: Tensor | None
+) -> tuple[Tensor, _Unit]:
+    """Return log Z, [B], and the unit in which it can be had."""
+    if not torch.compiler.is_compiling():
+        bits = _sum_powers(queries, vectors, biases, _BITS)
+        if bool(bits.isfinite().all()):
+            return bits / _BITS.per_nat, _BITS
+    return _sum_powers(queries, vectors, biases, _NATS), _NATS
+
+
+def _label_scores(scores: Tensor, target_weights: Tensor) -> Tensor:
+    """Return Σ_t w_t F(t), [B]; a stand-in of weight 0 may have any score, even −inf."""
+    return (target_weights * scores.masked_fill(target_weights == 0, 0.0)).sum(-1)
+
+
+class _LinearSums(torch.autograd.Function):
+    """LSE_y F(i, y) and Σ_t w_it F(i, t) + ε·mean_y F(i, y), recomputing tiles in backward."""
 
     @staticmethod
     def forward(
@@ -91,65 +124,101 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         target_weights: Tensor,
         smoothing: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         wide_queries = widened(queries)
-        log_normalizer = _log_normalizer(wide_queries, vectors, biases)
+        log_normalizer, ctx.unit = _log_normalizer(wide_queries, vectors, biases)
         ctx.save_for_backward(queries, vectors, biases, targets, target_weights, log_normalizer)
         ctx.smoothing = smoothing
         target_scores = torch.einsum("btd,bd->bt", widened(vectors[targets]), wide_queries)
         if biases is not None:
             target_scores += biases[targets]
-        losses = log_normalizer - (target_weights * target_scores).sum(-1)
+        labelled = _label_scores(target_scores, target_weights)
         if smoothing:
             mean_score = wide_queries @ vectors.mean(0, dtype=wide_queries.dtype)
             if biases is not None:
                 mean_score += biases.mean()
-            losses = losses - smoothing * mean_score
-        return losses
+            labelled = labelled + smoothing * mean_score
+        return log_normalizer, labelled
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, by_sum: Tensor, by_label: Tensor) -> Gradients:
         queries, vectors, biases, targets, target_weights, log_normalizer = ctx.saved_tensors
+        if is_asked_for_a_graph():
+            inputs = (queries, vectors, biases, targets, target_weights, ctx.smoothing)
+            return plain_gradients(_plain_sums, inputs, ctx.needs_input_grad, (by_sum, by_label))
         _, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         wide_queries = widened(queries)
-        scaled_queries = wide_queries * grad[:, None]
+        sum_queries, label_queries = (wide_queries * by[:, None] for by in (by_sum, by_label))
         grad_queries = torch.zeros_like(wide_queries)
         # The first block of rows overwrites whatever the memory holds, if there is a row.
         empty = wide_queries.new_empty if len(queries) else wide_queries.new_zeros
         grad_vectors = empty(vectors.shape) if needs_vectors else None
         grad_biases = empty(biases.shape) if needs_biases else None
-        smoothing, flat_targets = ctx.smoothing, targets.flatten()
+        unit, smoothing, flat_targets = ctx.unit, ctx.smoothing, targets.flatten()
         with _without_autocast(queries):
-            bits = log_normalizer[:, None] * _LOG2_E
-            for tile in _bit_tiles(wide_queries, vectors, biases):
-                prob = tile.scores.sub_(bits[tile.rows]).exp2_()
+            total = log_normalizer[:, None] * unit.per_nat
+            for tile in unit.tiles(wide_queries, vectors, biases):
+                prob = unit.power(tile.scores.sub_(total[tile.rows]), out=tile.scores)
                 grad_queries[tile.rows].addmm_(prob, tile.vectors)
                 keep = 1 if tile.rows.start else 0
                 if grad_vectors is not None:
-                    share = scaled_queries[tile.rows]
+                    share = sum_queries[tile.rows]
                     grad_vectors[tile.classes].addmm_(prob.T, share, beta=keep)
                 if grad_biases is not None:
-                    grad_biases[tile.classes].addmv_(prob.T, grad[tile.rows], beta=keep)
-            # So far that is the gradient of the LSE; the labels subtract theirs in O(B·T·D).
-            labelled = widened(vectors[targets])
-            grad_queries -= torch.einsum("btd,bt->bd", labelled, target_weights)
+                    grad_biases[tile.classes].addmv_(prob.T, by_sum[tile.rows], beta=keep)
+            # So far that is the gradient of the LSE; that of the labels is added in O(B·T·D).
+            labelled = torch.einsum("btd,bt->bd", widened(vectors[targets]), target_weights)
             if smoothing:
-                grad_queries -= smoothing * vectors.mean(0, dtype=grad_queries.dtype)
+                labelled += smoothing * vectors.mean(0, dtype=labelled.dtype)
+            grad_queries = grad_queries * by_sum[:, None] + labelled * by_label[:, None]
             if grad_vectors is not None:
-                labelled = target_weights[:, :, None] * scaled_queries[:, None]
-                grad_vectors.index_add_(0, flat_targets, labelled.flatten(0, 1), alpha=-1)
+                labelled = target_weights[:, :, None] * label_queries[:, None]
+                grad_vectors.index_add_(0, flat_targets, labelled.flatten(0, 1))
                 if smoothing:
-                    grad_vectors -= scaled_queries.sum(0) * (smoothing / len(vectors))
+                    grad_vectors += label_queries.sum(0) * (smoothing / len(vectors))
                 grad_vectors = grad_vectors.to(vectors.dtype)
             if grad_biases is not None:
-                labelled = target_weights * grad[:, None]
-                grad_biases.index_add_(0, flat_targets, labelled.flatten(), alpha=-1)
+                labelled = target_weights * by_label[:, None]
+                grad_biases.index_add_(0, flat_targets, labelled.flatten())
                 if smoothing:
-                    grad_biases -= grad.sum() * (smoothing / len(biases))
+                    grad_biases += by_label.sum() * (smoothing / len(biases))
                 grad_biases = grad_biases.to(biases.dtype)
-        grad_queries = (grad_queries * grad[:, None]).to(queries.dtype)
-        return grad_queries, grad_vectors, grad_biases, None, None, None
+        return grad_queries.to(queries.dtype), grad_vectors, grad_biases, None, None, None
+
+
+def _plain_sums(
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    targets: Tensor,
+    target_weights: Tensor,
+    smoothing: float,
+) -> tuple[Tensor, Tensor]:
+    """The same from all scores at once, [B, V], for derivatives of any order."""
+    scores = linear_scores(queries, vectors, biases)
+    labelled = _label_scores(scores.gather(1, targets), target_weights)
+    if smoothing:
+        labelled = labelled + smoothing * scores.mean(-1)
+    return scores.logsumexp(-1), labelled
+
+
+def linear_sums(
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    targets: Tensor,
+    target_weights: Tensor,
+    *,
+    mean_weight: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Return both sums of a cross-entropy, [B] each: it is the first less the second.
+
+    LSE over all classes of F, and Σ_t w_t F(t) + ``mean_weight`` · mean over all classes of F.
+    """
+    arguments = (queries, vectors, biases, targets, target_weights, mean_weight)
+    with _without_autocast(queries):
+        sums: tuple[Tensor, Tensor] = _LinearSums.apply(*arguments)  # type: ignore[no-untyped-call]
+    return sums
 
 
 def linear_cross_entropy(
@@ -167,10 +236,10 @@ def linear_cross_entropy(
     ``label_smoothing`` spread over all classes; only a few tiles of scores are in memory at once.
     """
     weights = target_weights * (1 - label_smoothing)
-    arguments = (queries, vectors, biases, targets, weights, label_smoothing)
-    with _without_autocast(queries):
-        losses: Tensor = _LinearCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
-    return losses
+    log_normalizer, labelled = linear_sums(
+        queries, vectors, biases, targets, weights, mean_weight=label_smoothing
+    )
+    return log_normalizer - labelled
 
 
 def linear_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Tensor:
@@ -191,7 +260,7 @@ def linear_log_normalizer(queries: Tensor, vectors: Tensor, biases: Tensor | Non
     """Return log Z = LSE over all classes of F, [B], differentiable."""
     no_targets = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
     no_weights = widened(queries).new_empty((len(queries), 0))
-    return linear_cross_entropy(queries, vectors, biases, no_targets, no_weights)
+    return linear_sums(queries, vectors, biases, no_targets, no_weights)[0]
 
 
 @torch.no_grad()
@@ -207,10 +276,20 @@ def linear_topk(
 
     Of equal scores the smaller id comes first.
     """
-    queries = widened(queries)
-    keeper = best_keeper(queries, k, exclude)
+    keeper = best_keeper(widened(queries), k, exclude)
+    offer_scores(keeper, queries, vectors, biases)
+    return keeper.result()
+
+
+def offer_scores(
+    keeper: KernelKeeper | TorchKeeper,
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    first_id: int = 0,
+) -> None:
+    """Offer the scores of classes ``first_id`` and following to a keeper of the best."""
     size = _TILE_SCORES if isinstance(keeper, KernelKeeper) else _TOPK_TILE_SCORES
     with _without_autocast(queries):
-        for tile in _tiles(queries, vectors, biases, size):
-            keeper.offer(tile.rows, tile.classes.start, tile.scores)
-    return keeper.result()
+        for tile in _tiles(widened(queries), vectors, biases, size):
+            keeper.offer(tile.rows, first_id + tile.classes.start, tile.scores)

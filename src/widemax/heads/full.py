@@ -8,7 +8,7 @@ from torch import Tensor
 from widemax.declarations import declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
-from widemax.heads.exact import linear_cross_entropy
+from widemax.heads.blockwise import block_cross_entropy
 from widemax.scoring import Scorer
 from widemax.validation import check_fraction
 
@@ -44,8 +44,6 @@ class FullHead(BatchHead, ScorerHead):
 
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the exact loss of each example, [B]; nothing is drawn."""
-        queries, vectors, biases = self._inner_product(batch.hidden)
-        shares, smoothing = label_shares(batch.targets, queries), self.label_smoothing
-        return linear_cross_entropy(
-            queries, vectors, biases, batch.target_ids, shares, label_smoothing=smoothing
-        )
+        blocks = self._blocks(batch.hidden)
+        shares, smoothing = label_shares(batch.targets, blocks[0].queries), self.label_smoothing
+        return block_cross_entropy(blocks, batch.target_ids, shares, label_smoothing=smoothing)

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
 
 from widemax.candidates import InnerProduct
+from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
 from widemax.kernels.objectives.log_sum import lead_losses, spread_gradients
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
-from widemax.objectives.log_sum import kernel_array, kernel_takes, run_kernel
+from widemax.objectives.log_sum import kernel_array, kernel_takes, plain_log_sum, run_kernel
 
 
 def softmax_of_factors(
@@ -75,6 +76,7 @@ class _FactoredSoftmax(torch.autograd.Function):
         product = InnerProduct(queries=queries, vectors=vectors, biases=biases)
         scores = product.candidate_scores()
         top, log_sum, scale = run_kernel(scores, log_count, hits, temperature)
+        given_counts = (target_log_count, log_count)
         if target_log_count is None:
             target_log_count = torch.zeros_like(top)
         results = lead_losses(
@@ -85,14 +87,18 @@ class _FactoredSoftmax(torch.autograd.Function):
             1 / temperature,
         )
         losses, push = map(torch.from_numpy, results)
-        ctx.save_for_backward(queries, vectors, push, scale, scores)  # by now their powers
+        # By now the scores are their powers.
+        ctx.save_for_backward(queries, vectors, biases, *given_counts, push, scale, scores)
         ctx.temperature = temperature
         return losses
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        queries, vectors, push, scale, powers = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        queries, vectors, biases, *counts, push, scale, powers = ctx.saved_tensors
+        if is_asked_for_a_graph():
+            # A power of 0 is that of a hit, or of a candidate that adds as little as one.
+            inputs = (queries, vectors, biases, *counts, powers == 0, ctx.temperature)
+            return plain_gradients(_plain_softmax, inputs, ctx.needs_input_grad, (grad,))
         needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         rows = len(queries)
         away = grad * push  # from every candidate, and towards the target
@@ -112,3 +118,19 @@ class _FactoredSoftmax(torch.autograd.Function):
         by_biases = torch.cat([towards, powers.T @ weight]) if needs_biases else None
         by_parts = (by_queries if needs_queries else None, by_vectors if needs_vectors else None)
         return *by_parts, by_biases, None, None, None, None
+
+
+def _plain_softmax(
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    target_log_count: Tensor | None,
+    log_count: Tensor | None,
+    hits: Tensor,
+    temperature: float,
+) -> Tensor:
+    """The same by torch's own operations, for derivatives of any order."""
+    product = InnerProduct(queries=queries, vectors=vectors, biases=biases)
+    candidates = plain_log_sum(product.candidate_scores(), log_count, hits, temperature)
+    lead = (candidates.top - product.target_scores()) / temperature + candidates.log_sum
+    return softplus(lead if target_log_count is None else lead + target_log_count)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from widemax.gradients import Gradients, differentiable_once
 from widemax.kernels.objectives.log_sum import row_log_sums
 from widemax.objectives.base import (
     REMOVED,
@@ -120,8 +120,8 @@ class _FusedLogSum(torch.autograd.Function):
         return top, log_sum
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, _: None, grad: Tensor) -> tuple[Tensor | None, ...]:
+    @differentiable_once("as the kernel that sums float32 scores keeps none; use float64")
+    def backward(ctx: Any, _: None, grad: Tensor) -> Gradients:
         scale, powers = ctx.saved_tensors
         return powers * (grad * scale)[:, None], None, None, None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from widemax.candidates import InnerProduct
+from widemax.candidates import ClassBlock, InnerProduct
 from widemax.declarations import Option
 from widemax.scoring.rows import widened
 from widemax.validation import check_hidden
@@ -42,7 +42,8 @@ class Scorer(nn.Module, ABC):
 
     A scorer of your own needs ``class_vectors``, and if it wants ``class_biases`` and ``queries``;
     every head, objective and exact evaluation then works with it. With ``class_tables`` a run can
-    continue from another one that has it.
+    continue from another one that has it. One whose vectors are zero in most places says so by
+    ``blocks``, and exact evaluation then multiplies no zeros.
     """
 
     num_classes: int
@@ -61,6 +62,11 @@ class Scorer(nn.Module, ABC):
     def queries(self, hidden: Tensor) -> Tensor:
         """Return what is multiplied with the class vectors, [B, D]."""
         return hidden
+
+    def blocks(self, hidden: Tensor) -> list[ClassBlock]:
+        """Return all classes as blocks, in the order of their ids; what is exact goes by them."""
+        check_hidden(hidden, self.dimension)
+        return [ClassBlock(self.queries(hidden), self.class_vectors(), self.class_biases())]
 
     def class_tables(self) -> dict[str, range]:
         """Return which tensors have a row for each class, with the classes of their rows.

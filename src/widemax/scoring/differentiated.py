@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding as look_up
 
+from widemax.candidates import ClassBlock
 from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS, Scorer
 from widemax.validation import check_hidden, check_num_classes
@@ -45,14 +46,15 @@ class DifferentiatedScorer(Scorer):
     Shapes: ``blocks`` lists (classes, dimension) in the order of the class ids; the classes sum
     to V, the dimensions to D. See ``Scorer``.
 
-    Cost: Σ_k V_k·d_k parameters. All classes: O(B·Σ_k V_k·d_k) time, through the scorer itself;
-    heads that work tile by tile take the zero-padded [V, D] vectors and pay O(B·V·D). Given
-    classes cost O(d_k) each. With ``sparse=True`` gradients hold only the rows of the given ids.
+    Cost: Σ_k V_k·d_k parameters and O(B·Σ_k V_k·d_k) time for all classes, in every head: an exact
+    step, ``log_prob`` and ``topk`` go block by block. Given classes cost O(d_k) each. With
+    ``sparse=True`` gradients hold only the rows of the given ids.
 
     Reference: Chen, Grangier & Auli 2015.
 
-    Use when: frequent classes deserve more dimensions than rare ones, and parameters count.
-    Avoid when: rare classes matter most; or time alone counts (``AdaptiveHead``).
+    Use when: frequent classes deserve more dimensions than rare ones, and parameters or the time
+    of an exact softmax count. Avoid when: rare classes matter most; or time alone counts
+    (``AdaptiveHead``).
 
     >>> _ = torch.manual_seed(0)
     >>> scorer = DifferentiatedScorer(1000, [(100, 48), (900, 16)])
@@ -131,6 +133,18 @@ class DifferentiatedScorer(Scorer):
     def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
         """Return the biases of the given classes, or of all."""
         return self.bias if self.bias is None or ids is None else self.bias[ids]
+
+    def blocks(self, hidden: Tensor) -> list[ClassBlock]:
+        """Return the blocks, each with its slice of the hidden state: nothing is padded."""
+        check_hidden(hidden, self.dimension)
+        return [
+            ClassBlock(
+                hidden[:, block.columns],
+                block.weight,
+                None if self.bias is None else self.bias[block.start : block.stop],
+            )
+            for block in self._blocks()
+        ]
 
     def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) for the given classes, or for all, slice by slice."""

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from widemax.candidates import TopK
+from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
 from widemax.heads.exact import linear_cross_entropy, linear_scores, linear_topk
 from widemax.scoring.rows import widened
 from widemax.validation import ABSENT
@@ -35,14 +35,16 @@ class _KeptCrossEntropy(torch.autograd.Function):
         target_scores = (target_weights * scores.gather(1, targets)).sum(-1)
         largest = scores.amax(-1)
         prob = scores.softmax(-1)
-        ctx.save_for_backward(queries, vectors, targets, target_weights, prob)
+        ctx.save_for_backward(queries, vectors, biases, targets, target_weights, prob)
         # The largest probability is at least 1 / V: its logarithm is exact where others underflow.
         return largest - prob.amax(-1).log() - target_scores
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        queries, vectors, targets, target_weights, prob = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        queries, vectors, biases, targets, target_weights, prob = ctx.saved_tensors
+        if is_asked_for_a_graph():
+            inputs = (queries, vectors, biases, targets, target_weights)
+            return plain_gradients(_plain_cross_entropy, inputs, ctx.needs_input_grad, (grad,))
         needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         labels = target_weights * grad[:, None]
         grad_queries = grad_vectors = grad_biases = None
@@ -60,6 +62,18 @@ class _KeptCrossEntropy(torch.autograd.Function):
             grad_biases.index_add_(0, targets.flatten(), labels.flatten(), alpha=-1)
             grad_biases = grad_biases.to(vectors.dtype)
         return grad_queries, grad_vectors, grad_biases, None, None
+
+
+def _plain_cross_entropy(
+    queries: Tensor,
+    vectors: Tensor,
+    biases: Tensor | None,
+    targets: Tensor,
+    target_weights: Tensor,
+) -> Tensor:
+    """The same by torch's own operations, for derivatives of any order."""
+    scores = linear_scores(queries, vectors, biases)
+    return scores.logsumexp(-1) - (target_weights * scores.gather(1, targets)).sum(-1)
 
 
 def cluster_cross_entropy(

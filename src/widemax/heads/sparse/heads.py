@@ -47,10 +47,10 @@ class SparseHead(BatchHead, ScorerHead):
 
     def batch_losses(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
         """Return the loss of each example, [B]; nothing is drawn."""
-        queries, vectors, biases = self._inner_product(batch.hidden)
-        shares = label_shares(batch.targets, queries)
-        factors = (queries, vectors, biases)
-        losses: Tensor = SparseLoss.apply(*factors, batch.target_ids, shares, self)  # type: ignore[no-untyped-call]
+        blocks = self._blocks(batch.hidden)
+        labels = batch.target_ids, label_shares(batch.targets, blocks[0].queries)
+        factors = [factor for block in blocks for factor in block]
+        losses: Tensor = SparseLoss.apply(self, *labels, *factors)  # type: ignore[no-untyped-call]
         return losses
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:

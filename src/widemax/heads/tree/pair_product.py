@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
+
+from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
 
 # Gathered pairs of this many values (1 MB in float32) are still in the cache when multiplied.
 _BLOCK_VALUES = 2**18
@@ -28,9 +29,10 @@ class _PairProduct(torch.autograd.Function):
         return products
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        left, right, rows, columns = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        left, right, rows, columns = inputs = ctx.saved_tensors
+        if is_asked_for_a_graph():
+            return plain_gradients(_plain_product, inputs, ctx.needs_input_grad, (grad,))
         grad_left = grad_right = None
         if ctx.needs_input_grad[0]:
             grad_left = _sum_by_row(grad, right, rows, columns, len(left))
@@ -38,6 +40,11 @@ class _PairProduct(torch.autograd.Function):
             order = columns.argsort(stable=True)
             grad_right = _sum_by_row(grad[order], left, columns[order], rows[order], len(right))
         return grad_left, grad_right, None, None
+
+
+def _plain_product(left: Tensor, right: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The same by torch's own operations, for derivatives of any order."""
+    return (left[rows] * right[columns]).sum(-1)
 
 
 def _sum_by_row(
