@@ -76,8 +76,8 @@ def test_float32_has_the_second_derivative_or_says_why_not(name, slope):
         try:
             with_graph = slope(head, hidden, targets, create_graph=True)
         except RuntimeError as error:
-            assert dtype == torch.float32
-            assert "no second derivative here, as the kernel" in str(error)
+            if dtype == torch.float64 or "no second derivative here, as the k" not in str(error):
+                raise
             return
         plain = slope(head, hidden, targets)
         torch.testing.assert_close(with_graph.detach(), plain, rtol=1e-5, atol=1e-5)

@@ -25,8 +25,8 @@ class Head(nn.Module, ABC):
     [B] → losses [B], unreduced. Targets equal to ``ignore_index`` do not count; an example without
     another has loss 0.
 
-    Gradients can be differentiated again (``create_graph=True``), at the memory of all scores; where
-    a float32 kernel sums the candidates they cannot, and asking for it raises.
+    Gradients can be differentiated again (``create_graph=True``), at the memory of all scores;
+    where a float32 kernel sums the candidates they cannot, and asking for it raises.
 
     Use when: writing a head of your own; hold it to ``widemax.check_head``. Avoid when: only the
     scores, the proposal or the loss is new (write a scorer, a sampler or an objective).
