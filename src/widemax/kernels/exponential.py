@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from widemax.kernels.compiling import njit
 
 _f = np.float32
 

@@ -6,8 +6,9 @@ A table is an array of 2^k slots, at most half of them in use (Knuth, volume 3, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
 
 EMPTY = -1
 """What a slot holds that is not in use."""

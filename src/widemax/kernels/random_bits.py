@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
 
 _u = np.uint64
 _MASK = 2**64 - 1

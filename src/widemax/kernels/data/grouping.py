@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.data.blocks import in_blocks
 from widemax.kernels.data.memory import unset
 

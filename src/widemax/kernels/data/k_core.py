@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.data.grouping import counted, row_type
 from widemax.kernels.data.memory import unset
 

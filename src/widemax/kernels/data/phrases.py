@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.hashing import EMPTY, empty_table, hash_shift, slot_of
 
 Numbers = NDArray[np.int64]

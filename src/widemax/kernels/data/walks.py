@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.random_bits import next_random, split_mix_reference
 
 Numbers = NDArray[np.int64]

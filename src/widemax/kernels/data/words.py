@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.hashing import first_slot, hash_shift
 
 Bytes = NDArray[np.uint8]

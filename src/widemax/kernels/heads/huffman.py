@@ -6,8 +6,9 @@ import heapq
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
 
 
 def huffman_children(counts: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -6,8 +6,9 @@ import heapq
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
 
 ABSENT = -1
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
 
 _Ids = NDArray[np.int64]
 _Floats = NDArray[np.float64]

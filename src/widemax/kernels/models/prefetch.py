@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
 
 _LINE = 16
 """float32 numbers in one cache line of 64 bytes."""

@@ -8,9 +8,9 @@ scores are waste, and their steps are 0.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.exponential import exp
 
 _f = np.float32

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.models.window_blocks import (
     add_row,

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 
+from widemax.kernels.compiling import njit
 from widemax.kernels.exponential import exp
 from widemax.kernels.threads import num_blocks
 
