@@ -16,9 +16,14 @@ The names here are those that most people need; everything else is in its room, 
 ``widemax.sampling`` or ``widemax.data``.
 """
 
-import lazy_loader
+# First of all: Ctrl-C may come within any of the imports below.
+from widemax.cli.interruption import guard_start
 
-from widemax.declarations.public import PUBLIC, ROOMS
+guard_start()
+
+import lazy_loader  # noqa: E402
+
+from widemax.declarations.public import PUBLIC, ROOMS  # noqa: E402
 
 # Each is imported when it is first asked for: torch takes seconds to load, and ``widemax --help``
 # needs none of it.

@@ -16,8 +16,12 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        sys.stderr.write("widemax: stopped\n")
-        sys.exit(130)
+        from widemax.cli.interruption import STOPPED, guard_start, say_stopped
+
+        # What was to be saved is saved: to press it again ends what is left.
+        guard_start()
+        say_stopped()
+        sys.exit(STOPPED)
 
 
 def _run(arguments: list[str]) -> None:
@@ -35,7 +39,9 @@ def _run(arguments: list[str]) -> None:
     except ValueError as error:
         sys.exit(errors.show(error))
     from widemax.cli.app import run_app
+    from widemax.cli.interruption import guard_verb
 
+    guard_verb()
     run_app(arguments, errors)
 
 
