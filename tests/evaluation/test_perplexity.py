@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from widemax.data import Sequences, Windows
 from widemax.evaluation import (
@@ -15,6 +17,7 @@ from widemax.evaluation import (
     target_log_probs,
 )
 from widemax.heads import AdaptiveHead, FullHead, HierarchicalHead, SampledHead, SparsemaxHead, Tree
+from widemax.models import MIND
 from widemax.objectives import negative_sampling
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
@@ -164,3 +167,37 @@ def test_no_examples_are_refused(encode):
         evaluate_perplexity(
             FullHead(table()), encode, Windows(Sequences.from_lists([[]]), before=1)
         )
+
+
+class LargestTensor(TorchDispatchMode):
+    """Keeps how many values the largest tensor has that an operation makes."""
+
+    values = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for each in tree_leaves(made):
+            if isinstance(each, torch.Tensor):
+                self.values = max(self.values, each.numel())
+        return made
+
+
+@pytest.mark.parametrize("interests", [1, 4])
+def test_fault_35_ranking_holds_a_bounded_block_of_scores(interests):
+    """What is found is what all rows at once would find."""
+    num_classes, limit = 2**16, 2**24
+    model = MIND.create(torch.ones(num_classes), dimension=4, num_interests=interests).eval()
+    generator = torch.Generator().manual_seed(0)
+    lists = torch.randint(num_classes, (2, 257), generator=generator).tolist()
+    windows = Windows(Sequences.from_lists(lists), before=3, require_context=True)
+    with LargestTensor() as largest:
+        report = evaluate_ranking(model.log_prob, windows)
+    assert largest.values <= limit
+    with torch.no_grad():
+        batch = windows.batch(torch.arange(len(windows)))
+        assert len(batch.targets) * num_classes > limit
+        whole = model.log_prob(batch)
+    own = whole.gather(1, batch.targets[:, None])
+    rank = 1 + (whole > own).sum(-1) + ((whole == own).sum(-1) - 1).double() / 2
+    assert report.loss == pytest.approx(-own.double().mean().item(), rel=1e-6)
+    assert report.mrr == pytest.approx((1 / rank).mean().item(), rel=1e-6)

@@ -14,6 +14,8 @@ from widemax.heads import Head
 from widemax.validation import check_tensor
 
 _ROWS_AT_ONCE = 1024
+# 64 MB in float32, whatever the number of classes: models hold two or three such blocks at most.
+_SCORES_AT_ONCE = 2**24
 # Rounding may lift the log of a probability near 1 a little above 0; a score lies far above.
 _ROUNDING = 1e-3
 
@@ -62,6 +64,7 @@ def evaluate_ranking(
     ``log_prob`` takes a batch and returns log P of all classes, [B, V]: ``model.log_prob``. A class
     with the target's own score counts half a rank, so that a model that scores all classes alike
     does not look perfect. Against sampled classes ranks would be biased (Krichene & Rendle 2020).
+    Batches have 1,024 rows, or fewer where there are many classes: 64 MB of log P at once.
 
     >>> from widemax.data import Sequences, Windows
     >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
@@ -70,13 +73,13 @@ def evaluate_ranking(
     (1.3863, 0.4)
     """
     losses, ranks = [], []
-    for batch in _batches(examples, progress):
-        found = log_prob(batch)
+    for found, batch in _predictions(log_prob, examples, progress):
         own = found.gather(1, batch.targets[:, None])
         better = (found > own).sum(-1)
         alike = (found == own).sum(-1) - 1
         ranks.append(1 + better + alike.double() / 2)
         losses.append(-own[:, 0].double())
+        del found
     rank = torch.cat(ranks)
     hits = (rank <= k).double()
     return RankingReport(
@@ -200,10 +203,35 @@ def mixed_perplexity(
     return PerplexityReport.from_log_probs(torch.logaddexp(first + shares[0], second + shares[1]))
 
 
-def _batches(examples: Windows, progress: Callable[[int], object] | None) -> Iterator[WindowBatch]:
-    """Yield the examples some rows at a time, and report those that are done."""
+def _predictions(
+    log_prob: Callable[[WindowBatch], Tensor],
+    examples: Windows,
+    progress: Callable[[int], object] | None,
+) -> Iterator[tuple[Tensor, WindowBatch]]:
+    """Yield log P of all classes [B, V] and its batch, of as many rows as may stand at once."""
+    _check_some(examples)
+    # The first row says how many classes there are.
+    start, rows = 0, 1
+    while start < len(examples):
+        stop = min(start + rows, len(examples))
+        batch = examples.batch(torch.arange(start, stop))
+        found = log_prob(batch)
+        rows = max(1, min(_ROWS_AT_ONCE, _SCORES_AT_ONCE // max(1, found.shape[1])))
+        yield found, batch
+        del found  # before the next block is made
+        if progress is not None:
+            progress(stop - start)
+        start = stop
+
+
+def _check_some(examples: Windows) -> None:
     if not len(examples):
         raise ValueError("there are no examples to evaluate on")
+
+
+def _batches(examples: Windows, progress: Callable[[int], object] | None) -> Iterator[WindowBatch]:
+    """Yield the examples some rows at a time, and report those that are done."""
+    _check_some(examples)
     for rows in torch.split(torch.arange(len(examples)), _ROWS_AT_ONCE):
         yield examples.batch(rows)
         if progress is not None:

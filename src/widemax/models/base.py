@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import reduce
 from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
@@ -142,7 +143,8 @@ class Model(nn.Module, ABC):
         hidden = self.hidden(batch)
         if hidden.dim() == 2:
             return self.head.scores(hidden)
-        return torch.stack([self.head.scores(each) for each in hidden.unbind(1)]).amax(0)
+        # One by one: [K, B, V] would be K times what the answer takes.
+        return reduce(torch.maximum, (self.head.scores(each) for each in hidden.unbind(1)))
 
     def check_numbering(self, batch: WindowBatch) -> None:
         """Raise if the ids of a batch are known to stand for other keys than those of the model."""
