@@ -63,7 +63,7 @@ def neighbour_rows(found: Iterable[Neighbour]) -> list[dict[str, Any]]:
 def print_neighbours(found: Iterable[Neighbour], *, as_json: bool) -> None:
     """Print keys, scores and titles, best first."""
     if as_json:
-        typer.echo(json.dumps(neighbour_rows(found)))
+        typer.echo(strict_json(neighbour_rows(found)))
         return
     for each in found:
         title = f"  {printable(each.title)}" if each.title else ""
@@ -79,10 +79,18 @@ def perplexity_of(mean_log_prob: float) -> float:
     return math.exp(-mean_log_prob) if mean_log_prob > -_LARGEST_EXPONENT else math.inf
 
 
-def finite(value: Any) -> Any:
-    """Return a number as JSON can hold it: null stands for one that is not finite.
+def strict_json(value: Any, *, indent: int | None = None) -> str:
+    """Return JSON that every reader takes: null stands for a number that is not finite.
 
-    >>> finite(0.5), finite(float("inf")), finite("a text")
-    (0.5, None, 'a text')
+    >>> strict_json([{"loss": float("inf"), "mrr": 0.5}])
+    '[{"loss": null, "mrr": 0.5}]'
     """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

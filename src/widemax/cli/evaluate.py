@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,10 @@ from widemax.cli.answers import (
     AsJson,
     CheckpointName,
     RunFolder,
-    finite,
     load_run,
     perplexity_of,
     say_step,
+    strict_json,
 )
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
@@ -66,7 +65,7 @@ def _evaluate_text(run: Run, *, as_json: bool) -> None:
     if run.model.causal:
         figures["perplexity"] = perplexity_of(-report.loss)
     if as_json:
-        typer.echo(json_module.dumps({name: finite(value) for name, value in figures.items()}))
+        typer.echo(strict_json(figures))
         return
     for name, value in figures.items():
         typer.echo(
@@ -83,7 +82,7 @@ def _evaluate_log(run: Run, *, by_popularity: bool, as_json: bool) -> None:
     if as_json:
         counts = {"step": run.step, "users": report.users, "targets": report.targets}
         figures = {**counts, **report.metrics()}
-        typer.echo(json_module.dumps({name: finite(value) for name, value in figures.items()}))
+        typer.echo(strict_json(figures))
         return
     typer.echo(str(report))
 
@@ -113,7 +112,7 @@ def _test_words(run: Run, similarity: list[Path], analogies: list[Path], *, as_j
             ]
     say_step(run)
     if as_json:
-        typer.echo(json_module.dumps([{name: finite(row[name]) for name in row} for row in rows]))
+        typer.echo(strict_json(rows))
         return
     for row in rows:
         figures = "  ".join(

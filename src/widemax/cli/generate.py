@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_module
 from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import AsJson, CheckpointName, RunFolder, load_run, say_step
+from widemax.cli.answers import AsJson, CheckpointName, RunFolder, load_run, say_step, strict_json
 from widemax.cli.printable import printable
 
 
@@ -23,4 +22,4 @@ def generate(
     loaded = load_run(run, checkpoint)
     words = loaded.generate(start, num_words=num_words, seed=seed)
     say_step(loaded)
-    typer.echo(json_module.dumps(words) if json else printable(" ".join(words)))
+    typer.echo(strict_json(words) if json else printable(" ".join(words)))

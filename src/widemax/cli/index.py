@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from widemax.cli.answers import AsJson, CheckpointName, RunFolder, load_run, say_step
+from widemax.cli.answers import AsJson, CheckpointName, RunFolder, load_run, say_step, strict_json
 from widemax.cli.completion import one_of
 from widemax.cli.progress import waiting
 
@@ -37,7 +36,7 @@ def index(
     say_step(loaded)
     if json:
         rows = [{"for": each.purpose, "kind": each.kind, **asdict(each.report)} for each in built]
-        typer.echo(json_module.dumps(rows))
+        typer.echo(strict_json(rows))
         return
     for each in built:
         typer.echo(f"{each.purpose}: {each.kind}, {each.report}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from widemax.cli.answers import AsJson, finite
+from widemax.cli.answers import AsJson, strict_json
 from widemax.cli.errors import one_line
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting
@@ -27,7 +26,7 @@ def runs(
         raise ValueError(f"{folder} is not a folder; name the one that holds your runs")
     rows = _rows(folder)
     if json:
-        typer.echo(json_module.dumps([{name: finite(row[name]) for name in row} for row in rows]))
+        typer.echo(strict_json(rows))
         return
     if not rows:
         typer.echo(f"no runs in {printable(folder)}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from typing import Annotated
 
 import typer
@@ -11,10 +10,10 @@ from widemax.cli.answers import (
     AsJson,
     CheckpointName,
     RunFolder,
-    finite,
     load_run,
     perplexity_of,
     say_step,
+    strict_json,
 )
 from widemax.cli.printable import printable
 
@@ -31,9 +30,9 @@ def score(
     say_step(loaded)
     mean = sum(value for _, value in words) / len(words)
     if json:
-        rows = [{"word": word, "log_prob": finite(value)} for word, value in words]
-        figures = {"mean_log_prob": finite(mean), "perplexity": finite(perplexity_of(mean))}
-        typer.echo(json_module.dumps({"words": rows, **figures}))
+        rows = [{"word": word, "log_prob": value} for word, value in words]
+        figures = {"mean_log_prob": mean, "perplexity": perplexity_of(mean)}
+        typer.echo(strict_json({"words": rows, **figures}))
         return
     for word, value in words:
         typer.echo(f"{value:9.4f}  {printable(word)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from typing import Annotated
 
 import typer
@@ -17,6 +16,7 @@ from widemax.cli.answers import (
     neighbour_rows,
     print_neighbours,
     say_step,
+    strict_json,
 )
 from widemax.cli.printable import printable
 
@@ -36,7 +36,7 @@ def similar(
     say_step(loaded)
     if json and len(keys) > 1:
         rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
-        typer.echo(json_module.dumps(rows))
+        typer.echo(strict_json(rows))
         return
     for key, found in zip(keys, answers, strict=True):
         if len(keys) > 1:

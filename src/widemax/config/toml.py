@@ -130,6 +130,8 @@ def _parse(path: Path) -> dict[str, object]:
 
 
 def _read_bounded(path: Path) -> str:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} is no regular file: a device, a pipe or a socket")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -16,7 +16,7 @@ from widemax.index.building import INDEX_CLASSES
 from widemax.index.exact import ExactIndex
 from widemax.index.faiss_index import FaissIndex
 from widemax.index.rows import model_digest, similarity_of
-from widemax.storage.files import atomic_write, remove_torn_files
+from widemax.storage.files import atomic_write, make_folder, remove_torn_files
 from widemax.storage.locks import lock_for_writing
 from widemax.storage.manifest import (
     DamagedFileError,
@@ -52,8 +52,7 @@ def save_index(folder: str | Path, index: Index) -> None:
     """
     if not index.rows.are_current():
         raise ValueError(f"the head has learned since the index was built: {_ADVICE} to save it")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(folder)
     fields = {"kind": index.kind, **_ties(index.rows.scorer)}
     with lock_for_writing(folder / "lock", folder):
         remove_torn_files(folder)

@@ -16,7 +16,7 @@ from widemax.data import Source
 from widemax.data.reading.tables import table_errors
 from widemax.data.summary import DataSummary, source_of
 from widemax.declarations import Value
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, make_folder
 from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
 from widemax.vocabulary import Vocabulary
 
@@ -83,7 +83,7 @@ def create_folder(
     folder: Path, config: Config, source: Source, shown: pl.DataFrame | None = None
 ) -> None:
     """Make the folder of a run that is not one yet: ``finish_folder`` makes it one."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with atomic_write(folder / _CONFIG) as file:
         file.write(to_toml(config).encode())
     source.vocabulary.save(folder / _VOCABULARY)

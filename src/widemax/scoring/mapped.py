@@ -26,7 +26,7 @@ from widemax.scoring.table import (
     check_table_size,
     initial_deviation,
 )
-from widemax.storage.files import sync_folder
+from widemax.storage.files import check_regular, sync_folder
 
 _FLOAT = np.dtype(np.float32)
 _BLOCK_VALUES = 2**24  # 64 MB of a table whose initial values are drawn
@@ -180,6 +180,7 @@ class _MappedFile:
     def __init__(self, path: Path, shape: tuple[int, ...], *, reserve: bool) -> None:
         if reserve and not hasattr(os, "posix_fallocate"):
             raise ValueError("reserve must be False: this system cannot reserve room on disk")
+        check_regular(path)
         try:
             with path.open("r+b") as file:
                 start = _check_header(file, path, shape)

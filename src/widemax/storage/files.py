@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,6 +48,8 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     if not path.parent.is_dir():
         raise ValueError(f"path must lie in an existing folder, got {str(path)!r}")
     check_regular(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file to write")
     # A rename is atomic only within one file system, so the temporary file is a neighbour.
     temporary = path.with_name(temporary_name())
     try:
@@ -58,10 +61,31 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.filename == str(temporary):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        # A full disk names no file, and what is not whole has a name that nobody knows.
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
     sync_folder(path.parent)
+
+
+def make_folder(folder: str | Path, *, parents: bool = True) -> Path:
+    """Return a folder, made if it does not exist, with its ``parents``; a link to one stays.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "file"
+    >>> file.touch()
+    >>> make_folder(file)
+    Traceback (most recent call last):
+    ValueError: ...file is no folder: name another one
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=parents, exist_ok=True)
+    except FileExistsError as error:
+        raise ValueError(f"{folder} is no folder: name another one") from error
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made: {error.strerror or error}") from error
+    return folder
 
 
 def check_regular(path: str | Path) -> None:
@@ -69,8 +93,11 @@ def check_regular(path: str | Path) -> None:
 
     To read one may never end, and to replace one may harm the system.
     """
-    path = Path(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return  # whoever opens it says what is wrong
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise ValueError(f"{path} is no regular file: a device, a pipe or a socket")
 
 
@@ -82,10 +109,7 @@ def atomic_pair(folder: str | Path, names: tuple[str, str]) -> Iterator[tuple[Bi
     process killed exactly between them leaves one new file and one old, and nothing less can.
     """
     folder = Path(folder)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{folder} cannot be made: {error.strerror or error}") from error
+    make_folder(folder, parents=False)
     with atomic_write(folder / names[0]) as first, atomic_write(folder / names[1]) as second:
         yield first, second
         # The second takes its name first: a disk that is full must show before that.
@@ -122,10 +146,18 @@ def open_to_read(path: str | Path) -> Iterator[BinaryIO]:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def read_text(path: str | Path) -> str:
-    """Return the text of a UTF-8 file, without its byte order mark."""
+MOST_TEXT = 2**31
+"""Bytes of a file that is read as one text, such as the keys of a vocabulary."""
+
+
+def read_text(path: str | Path, *, most: int = MOST_TEXT) -> str:
+    """Return the text of a UTF-8 file of at most so many bytes, without its byte order mark."""
     with open_to_read(path) as file:
-        data = file.read()
+        size = os.fstat(file.fileno()).st_size
+        # Before anything is read: a sparse file has a size that no memory holds.
+        if size > most:
+            raise ValueError(f"{path} may have {most:,} bytes, and it has {size:,}")
+        data = file.read(most)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

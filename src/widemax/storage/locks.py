@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from widemax.storage.files import check_regular
+
 
 def lock_for_writing(path: Path, folder: Path) -> IO[bytes]:
     """Return a locked file, or raise if another process writes to ``folder``.
@@ -22,6 +24,7 @@ def lock_for_writing(path: Path, folder: Path) -> IO[bytes]:
     ...         print(error)
     another run (process ...) saves to ...; wait until it has ended, or save to another folder
     """
+    check_regular(path)
     file = path.open("ab+", buffering=0)
     if sys.platform == "win32":
         return file  # there is no such lock: two runs in one folder go unnoticed

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, check_regular
 from widemax.storage.state_dicts import parse_json
 
 VERSION_FIELD = "format_version"
@@ -134,7 +134,9 @@ def read_manifest(
     """
     path = Path(path)
     with reading(path), path.open("rb") as file:
-        data = file.read(_MAX_MANIFEST_BYTES)
+        data = file.read(_MAX_MANIFEST_BYTES + 1)
+    if len(data) > _MAX_MANIFEST_BYTES:
+        raise DamagedFileError(path, f"is damaged: it has more than {_MAX_MANIFEST_BYTES:,} bytes")
     try:
         manifest = parse_json("it", data)
     except ValueError as error:
@@ -173,6 +175,7 @@ def reading(path: Path) -> Iterator[None]:
     One that only this process cannot read, such as without permission, is a plain ``ValueError``.
     """
     try:
+        check_regular(path)
         yield
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EIO):

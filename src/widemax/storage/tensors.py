@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from widemax.storage.files import check_regular
 from widemax.storage.state_dicts import parse_json
 
 MAX_HEADER_BYTES = 100_000_000
@@ -74,6 +75,7 @@ def _chunks(header: bytes, tensors: Iterator[Tensor]) -> Iterator[memoryview]:
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, on the CPU and in memory of their own."""
+    check_regular(path)
     try:
         # Read, not mapped: a mapping would fault if the file shrinks, and would keep the space of
         # a removed checkpoint taken for as long as the optimiser holds its tensors.

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from widemax.extras import import_extra
 from widemax.storage.files import atomic_write, read_text
 
+_MOST_METRICS = 2**28  # bytes: a million validations
 _TENSORBOARD = "torch.utils.tensorboard"
 
 
@@ -48,8 +49,11 @@ class JsonLines:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one line."""
         plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._file.write(json.dumps({"step": step, **plain}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"step": step, **plain}) + "\n")
+            self._file.flush()
+        except OSError as error:  # a full disk names no file
+            raise OSError(error.errno, error.strerror or str(error), str(self.path)) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -59,7 +63,7 @@ class JsonLines:
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics file; a last line that a crash cut off is left out."""
     rows = []
-    lines = read_text(path).splitlines(keepends=True)
+    lines = read_text(path, most=_MOST_METRICS).splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith("\n"):
             break

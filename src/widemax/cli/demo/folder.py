@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from widemax.storage.files import remove_torn_files
+from widemax.storage.files import make_folder, remove_torn_files
 from widemax.storage.locks import lock_for_writing
 from widemax.training.checkpoints import CheckpointStore
 
@@ -22,7 +22,7 @@ def demo_folder(folder: Path, *, runs: tuple[str, ...]) -> Iterator[None]:
     Whatever else lies in the folder of a demo stays.
     """
     _check_own(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with lock_for_writing(folder / MARK, folder):
         remove_torn_files(folder)
         for name in runs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from widemax.cli.answers import strict_json
 from widemax.cli.demo.folder import demo_folder
 from widemax.cli.demo.pages import (
     FIGURES,
@@ -85,7 +85,7 @@ def run_demo(
         figures = _whole_job(folder, number, steps, seed)
         if json_path:
             with atomic_write(json_path) as file:
-                file.write((json.dumps(figures, indent=1) + "\n").encode())
+                file.write((strict_json(figures, indent=1) + "\n").encode())
 
 
 def _whole_job(folder: Path, num_items: int, steps: int, seed: int) -> dict[str, Any]:

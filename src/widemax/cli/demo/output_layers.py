@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import Tensor, nn
 
+from widemax.cli.answers import strict_json
 from widemax.data.simulation.world import SimulatedWorld
 from widemax.heads import FullHead, Head, SampledHead
 from widemax.objectives import (
@@ -124,7 +124,7 @@ def compare_output_layers(
     _show(console, title, results, time.perf_counter() - started)
     if json_path:
         with atomic_write(json_path) as file:
-            file.write(json.dumps([asdict(result) for result in results], indent=1).encode())
+            file.write(strict_json([asdict(result) for result in results], indent=1).encode())
 
 
 def _clicks(world: SimulatedWorld, number: int, seed: int) -> Clicks:

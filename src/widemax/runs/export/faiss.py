@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from widemax.declarations import declare
 from widemax.extras import import_extra
 from widemax.scoring.table import Similarity
-from widemax.storage.files import atomic_write
+from widemax.storage.files import atomic_write, make_folder
 from widemax.storage.manifest import HashingWriter, check_file, file_sha256, read_manifest
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary import Vocabulary
@@ -70,8 +70,7 @@ def write_faiss_index(
     scaled = normalize(vectors.vectors, dim=-1) if similarity == "cosine" else vectors.vectors
     index = faiss.IndexFlatIP(vectors.dimension)
     index.add(scaled.numpy())
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(folder)
     with atomic_write(folder / ABOUT_FILE) as lines, atomic_write(folder / INDEX_FILE) as rows:
         writer = HashingWriter(rows)
         faiss.write_index(index, faiss.PyCallbackIOWriter(writer.write))
