@@ -198,9 +198,10 @@ def test_all_json_is_strict(arguments, run, trained):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 9, "loss": NaN, "mrr": Infinity, "nested": {"a": [NaN]}}\n')
     known = {"FOLDER": run.parent, "RUN": run, "TEXT": trained / "text"}
-    succeeded, said = call(*(known.get(each, each) for each in arguments), "--json")
-    assert succeeded, said
-    assert json.loads(said, parse_constant=refuse_constants)
+    given = [str(known.get(each, each)) for each in arguments]
+    done = CliRunner().invoke(app, [*given, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout, parse_constant=refuse_constants)
 
 
 def test_what_is_not_finite_is_null_at_any_depth():
