@@ -71,6 +71,7 @@ class Row:
 _LAST_TEN = {"max_history": 10}
 """Of long histories the end tells most of what comes next."""
 _SOFTMAX = {**_LAST_TEN, "learning_rate": 0.002, "epochs": 40, "patience": 5}
+_MIND = {**_SOFTMAX, "epochs": 12, "patience": 3}
 _EGES = {"learning_rate": 0.1, "epochs": 6, "walks": 10, "window": 3, "patience": 0}
 
 ROWS = {
@@ -94,8 +95,10 @@ ROWS = {
     "eges": Row("EGES", "eges", {**_EGES, "learning_rate": 0.2, "epochs": 24, "max_history": 5}),
     "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", _SOFTMAX),
     "two_tower": Row("two-tower", "two-tower", _SOFTMAX),
-    "mind_1": Row("MIND, K = 1", "mind", {**_SOFTMAX, "num_interests": 1}),
-    "mind_4": Row("MIND, K = 4", "mind", {**_SOFTMAX, "num_interests": 4}),
+    "mind_1": Row("MIND, K = 1", "mind", {**_MIND, "num_interests": 1}),
+    "mind_2": Row("MIND, K = 2", "mind", {**_MIND, "num_interests": 2}),
+    "mind_4": Row("MIND, K = 4", "mind", {**_MIND, "num_interests": 4}),
+    "mind_8": Row("MIND, K = 8", "mind", {**_MIND, "num_interests": 8}),
     "sdm": Row("SDM", "sdm", _SOFTMAX),
     "sasrec": Row("SASRec", "sasrec", {"epochs": 100, "patience": 8}),
     # What a new film is like is told by the whole of a taste, not by its last turn.
@@ -344,7 +347,7 @@ def main() -> None:
         row = ROWS[name]
         if options.valid:
             print(row.title, flush=True)
-            changes = values_of(options.changes, asdict(row.config(TUNING_SEED)))
+            changes = values_of(options.changes, row.config(TUNING_SEED).values)
             watch_valid(replace(row, settings={**row.settings, **changes}))
             continue
         for seed in row.seeds:

@@ -106,7 +106,7 @@ def test_interests_are_the_formula_in_plain_loops(iterations, interests, feature
         expected = routed(encoder, [item for item in CONTEXT[row].tolist() if item >= 0])
         # Those that a user has not are copies of the first.
         expected += expected[:1] * (interests - len(expected))
-        vectors = torch.tensor(expected, dtype=torch.float64)
+        vectors = torch.tensor(expected, dtype=torch.float64) * encoder.gain
         if features:
             known = encoder.user_features.table[user].expand(interests, -1)
             first, last = encoder.tower.layers
@@ -228,7 +228,7 @@ def test_gradient_takes_the_routing_as_given():
         logits = logits + behaviours @ interests.T
     bilinear = encoder.bilinear.detach().clone().requires_grad_()
     mapped = encoder.items.weight[items].detach() @ bilinear.T
-    (squash(logits.softmax(-1).T @ mapped) * out[0]).sum().backward()
+    (encoder.gain.detach() * squash(logits.softmax(-1).T @ mapped) * out[0]).sum().backward()
     torch.testing.assert_close(found, bilinear.grad, rtol=0, atol=1e-12)
 
 
@@ -306,6 +306,142 @@ def test_settings_reach_the_routing_and_the_attention():
         assert (model.encoder.iterations, model.power) == (7, power)
 
 
+# Scores that serve are those that are trained
+
+
+def all_at_once(num_classes, power=BEST_ALONE, **settings):
+    """A model in float64 whose proposal is every class, at log-count 0."""
+    return MIND.create(
+        torch.ones(num_classes),
+        dimension=4,
+        num_interests=3,
+        attention_power=power,
+        bias=True,
+        **settings,
+    ).double()
+
+
+HEADS = [{"head": "full"}, {"head": "sampled", "sampler": "all"}]
+
+
+@pytest.mark.parametrize("settings", HEADS)
+def test_the_loss_is_that_of_the_scores_that_serve(settings):
+    model = all_at_once(NUM_CLASSES, **settings)
+    nn.init.normal_(model.head.scorer.bias)
+    targets = torch.tensor([1, 2, 3, 4])
+    batch = WindowBatch(context=CONTEXT, targets=targets)
+    table, biases = model.head.scorer.weight.tolist(), model.head.scorer.bias.tolist()
+    served = model.scores(batch)
+    losses = model(batch, generator=torch.Generator().manual_seed(0))
+    for row, interests in enumerate(model.encode(CONTEXT).tolist()):
+        scores = [
+            max(dot(x, vector) for x in interests) + bias
+            for vector, bias in zip(table, biases, strict=True)
+        ]
+        assert served[row].tolist() == pytest.approx(scores, abs=1e-12)
+        expected = -math.log(softmax(scores)[targets[row]])
+        assert losses[row].item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("settings", HEADS)
+@pytest.mark.parametrize("power", [0.0, 2.0])
+def test_a_target_scores_by_the_attention_and_all_others_by_the_best(settings, power):
+    model = all_at_once(NUM_CLASSES, power, **settings)
+    batch = WindowBatch(context=CONTEXT, targets=torch.tensor([1, 2, 3, 4]))
+    rows, targets = torch.arange(4), batch.targets
+    user = model.attend(model.hidden(batch), targets)
+    scores = model.scores(batch).clone()
+    scores[rows, targets] = model.head.scores(user, targets[:, None])[:, 0]
+    expected = nn.functional.cross_entropy(scores, targets, reduction="none")
+    torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("settings", [*HEADS, {"per_example": True, "num_samples": 5}])
+def test_ignored_targets_have_no_loss(settings):
+    model = all_at_once(NUM_CLASSES, **settings)
+    targets = torch.tensor([1, -100, 3, 4])
+    losses = model(WindowBatch(context=CONTEXT, targets=targets))
+    assert losses[1] == 0
+    assert bool((losses[[0, 2, 3]] > 0).all())
+    nothing = model(WindowBatch(context=CONTEXT, targets=torch.full((4,), -100)))
+    assert nothing.tolist() == [0.0] * 4
+
+
+def test_classes_in_tiles_give_the_same_loss_and_gradient(monkeypatch):
+    model = all_at_once(NUM_CLASSES, head="full")
+    batch = WindowBatch(context=CONTEXT, targets=torch.tensor([1, 2, 3, 4]))
+
+    def gradients():
+        model.zero_grad()
+        losses = model(batch)
+        losses.sum().backward()
+        return [losses.detach(), *(each.grad.to_dense() for each in model.parameters())]
+
+    whole = gradients()
+    monkeypatch.setattr("widemax.heads.interests._TILE_SCORES", 60)
+    for part, expected in zip(gradients(), whole, strict=True):
+        torch.testing.assert_close(part, expected, rtol=0, atol=1e-12)
+
+
+def test_label_smoothing_reads_the_best_scores_too():
+    scorer = TableScorer(NUM_CLASSES, 4).double()
+    interests, targets = torch.randn(5, 3, 4).double(), torch.tensor([0, 3, 3, 7, 11])
+    head = FullHead(scorer, label_smoothing=0.2)
+    best = torch.stack([scorer(each) for each in interests.unbind(1)]).amax(0)
+    expected = nn.functional.cross_entropy(best, targets, label_smoothing=0.2, reduction="none")
+    model = MIND(MINDEncoder(NUM_CLASSES, 4, num_interests=3), head)
+    found = head.interest_losses(interests, model.attend(interests, targets), targets)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (3, 3, 4), (2, 0, 4), (2, 4)])
+@pytest.mark.parametrize("settings", HEADS)
+def test_wrong_interests_are_refused(settings, shape):
+    head = MIND.create(torch.ones(NUM_CLASSES), dimension=4, **settings).head
+    with pytest.raises(ValueError, match=r"interests must have shape \[2, K, 4\]"):
+        head.interest_losses(torch.zeros(shape), torch.zeros(2, 4), torch.tensor([0, 1]))
+
+
+# How sharp a softmax can become
+
+
+def two_of_many(num_classes=400, rows=1000):
+    """Users who took two items twice each, and who take one of them again."""
+    generator = torch.Generator().manual_seed(0)
+    pairs = torch.rand(rows, num_classes, generator=generator).argsort(1)[:, :2]
+    turn = torch.randint(2, (rows, 1), generator=generator)
+    return WindowBatch(context=pairs.repeat_interleave(2, 1), targets=pairs.gather(1, turn)[:, 0])
+
+
+def test_interests_can_be_sure_among_many_items_of_length_1():
+    """Squash alone keeps scores within ±1: no loss here could fall below log(1 + 399/e²) = 4.0."""
+    batch = two_of_many()
+    model = MIND.create(torch.ones(400), dimension=32, num_interests=2, head="full")
+    table = model.encoder.items.weight
+    table.data = nn.functional.normalize(table.data, dim=1)
+    table.requires_grad_(False)
+    optimizer = RowAdam([each for each in model.parameters() if each.requires_grad], lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+    assert model(batch).mean().item() < math.log(2) + 0.1
+    found = model.topk(batch, 2).ids
+    assert (found == batch.targets[:, None]).any(1).float().mean().item() == 1.0
+    assert model.encoder.gain.item() > 8.5
+
+
+def test_the_gain_starts_where_told_and_is_part_of_the_state():
+    assert MIND.create(torch.ones(10)).encoder.gain.item() == 8.0
+    model = MIND.create(torch.ones(10), initial_gain=3.0)
+    assert model.encoder.gain.item() == 3.0
+    assert model.state_dict()["encoder.gain"].item() == 3.0
+    with pytest.raises(ValueError, match=r"initial_gain must be a number between 0\.001 and 1000"):
+        MIND.create(torch.ones(10), initial_gain=0.0)
+    with pytest.raises(ValueError, match="initial_gain must be"):
+        MINDEncoder(10, 4, initial_gain=-1.0)
+
+
 # Users with two interests
 
 
@@ -329,6 +465,7 @@ def both_found(num_interests):
         dimension=4,
         num_interests=num_interests,
         num_samples=num_classes // 2,
+        initial_gain=1.0,
     )
     examples = model.windows(train, max_history=20, window=1)
     steps = GradientSteps(model, RowAdam(model.parameters()), examples, batch_size=256)

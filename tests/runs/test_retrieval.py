@@ -122,6 +122,12 @@ def test_a_run_is_loaded_as_it_was(runs, model):
     assert again.recommend(["i2", "i8"], k=3) == runs[model].recommend(["i2", "i8"], k=3)
 
 
+def test_the_gain_of_interests_is_learned_and_kept(runs):
+    gain = runs["mind"].model.encoder.gain.item()
+    assert abs(gain - runs["mind"].config.initial_gain) > 0.01
+    assert wm.load(runs["mind"].folder).model.encoder.gain.item() == gain
+
+
 @pytest.mark.parametrize("model", ["mind", "sasrec", "two-tower", "youtube-dnn", "eges"])
 def test_a_stopped_run_goes_on_to_the_bit(log, tmp_path, model):
     config = config_for(model, log, epochs=2, checkpoint_every=3)

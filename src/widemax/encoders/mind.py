@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from widemax.encoders.contexts import check_context, context_vectors, packed
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
-from widemax.validation import check_whole
+from widemax.validation import check_positive, check_whole
 
 _MOST_INTERESTS = 2**10
 _MOST_ITERATIONS = 100
@@ -24,8 +24,10 @@ class MINDEncoder(nn.Module):
     numbers; ``iterations`` times: w_i = softmax over k of b_ik, x_k = squash(Σ_i w_ik·c_i),
     b_ik ← b_ik + x_k·c_i, with squash(z) = |z| / (1 + |z|²)·z. Gradients flow through the last
     round only. A user with n items has max(1, min(K, ⌊log₂ n⌋)) interests. Each then goes through
-    one tower with the user's features (``YouTubeDNNEncoder``); those that a user lacks are copies
-    of the first one, so that they can never be the best alone.
+    one tower with the user's features (``YouTubeDNNEncoder``), as g·x_k; those that a user lacks
+    are copies of the first one, so that they can never be the best alone. squash bounds x_k by 1,
+    and with it any score by the length of an item: the learned ``gain`` g, which starts at
+    ``initial_gain``, lets the softmax over many items become sharp.
 
     Shapes: context int64 [B, H], -1 anywhere; ``users`` int64 [B], -1 unknown → [B, K, D];
     ``routing`` [512, K], whose row is the place from the end, modulo 512. With ``sparse`` the
@@ -51,6 +53,7 @@ class MINDEncoder(nn.Module):
         *,
         num_interests: int = 4,
         iterations: int = 3,
+        initial_gain: float = 8.0,
         user_features: nn.Module | None = None,
         dropout: float = 0.0,
         sparse: bool = True,
@@ -69,6 +72,7 @@ class MINDEncoder(nn.Module):
         nn.init.normal_(self.bilinear, std=0.1 * dimension**-0.5)
         with torch.no_grad():
             self.bilinear.diagonal().add_(1.0)
+        self.gain = nn.Parameter(torch.tensor(check_positive("initial_gain", initial_gain)))
         self.register_buffer("routing", torch.randn(_PLACES, num_interests, generator=generator))
 
     def class_tables(self) -> dict[str, range]:
@@ -84,7 +88,7 @@ class MINDEncoder(nn.Module):
         if self.user_features is not None:
             features = known_features(self.user_features, users, context)
             features = features[:, None].expand(-1, self.num_interests, -1)
-        interests: Tensor = self.tower(hidden, features)
+        interests: Tensor = self.tower(self.gain * hidden, features)
         return torch.where(used[..., None], interests, interests[:, :1])
 
     def _used(self, items: Tensor) -> Tensor:

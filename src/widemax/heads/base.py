@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,24 @@ class Head(nn.Module, ABC):
         if exclude is not None:
             exclude = check_exclude(exclude, len(hidden), self.num_classes)
         return k, exclude
+
+
+@runtime_checkable
+class InterestsHead(Protocol):
+    """A head that trains on the best score of each class over several hidden states."""
+
+    def interest_losses(
+        self,
+        interests: Tensor,
+        user: Tensor,
+        targets: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return one loss per example, [B]: the target scores F(user, t), others max_k F(x_k, y).
+
+        Interests x are [B, K, D], user [B, D], targets [B].
+        """
 
 
 class BatchHead(Head):

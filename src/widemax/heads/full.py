@@ -9,6 +9,7 @@ from widemax.declarations import declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.blockwise import block_cross_entropy
+from widemax.heads.interests import best_over_all, check_interests
 from widemax.scoring import Scorer
 from widemax.validation import check_fraction
 
@@ -47,3 +48,22 @@ class FullHead(BatchHead, ScorerHead):
         blocks = self._blocks(batch.hidden)
         shares, smoothing = label_shares(batch.targets, blocks[0].queries), self.label_smoothing
         return block_cross_entropy(blocks, batch.target_ids, shares, label_smoothing=smoothing)
+
+    def interest_losses(
+        self,
+        interests: Tensor,
+        user: Tensor,
+        targets: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the exact losses where a class scores max_k F(x_k, y), a target F(user, t), [B].
+
+        Interests x are [B, K, D], user [B, D], targets [B]; nothing is drawn.
+        """
+        batch = self._read_batch(user, targets, None)
+        interests = check_interests(interests, user)
+        kept = interests if batch.rows is None else interests[batch.rows]
+        target, smoothing = self._target_scores(batch).flatten(), self.label_smoothing
+        best = best_over_all(self.scorer, kept, batch.targets, target)
+        return batch.finish(best.log_normalizer - (1 - smoothing) * target - smoothing * best.mean)

@@ -9,6 +9,7 @@ from widemax.candidates import Candidates
 from widemax.declarations import declare
 from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
+from widemax.heads.interests import best_scores, check_interests
 from widemax.heads.masks import hits_by_class, hits_by_query
 from widemax.objectives import Objective, find_from_factors, sampled_softmax
 from widemax.sampling import Sampler
@@ -78,6 +79,32 @@ class SampledHead(SamplerHead):
         candidates = self._draw(self.num_samples, batch, generator)
         excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
         return batch.finish(self._losses(batch, candidates, excluded))
+
+    def interest_losses(
+        self,
+        interests: Tensor,
+        user: Tensor,
+        targets: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the losses where a candidate scores max_k F(x_k, y), a target F(user, t), [B].
+
+        Interests x are [B, K, D], user [B, D], targets [B].
+        """
+        batch = self._read_batch(user, targets, None)
+        interests = check_interests(interests, user)
+        candidates = self._draw(self.num_samples, batch, generator)
+        kept = interests if batch.rows is None else interests[batch.rows]
+        losses = self.objective(
+            self._target_scores(batch).flatten(),
+            best_scores(self.scorer, kept, candidates.ids),
+            target_log_expected_count=candidates.target_log_expected_count,
+            log_expected_count=candidates.log_expected_count,
+            hits=hits_by_class(candidates.ids, batch.targets),
+            target_mask=None,
+        )
+        return batch.finish(losses)
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
         ids = candidates.ids

@@ -190,11 +190,15 @@ class Model(nn.Module, ABC):
         generator: torch.Generator | None,
     ) -> Tensor:
         """Return the head's losses [B]; a proposal that reads contexts [B, H] gets them first."""
+        self.tell_context(context)
+        losses: Tensor = self.head(hidden, targets, generator=generator)
+        return losses
+
+    def tell_context(self, context: Tensor) -> None:
+        """Give the contexts [B, H] of the next losses to a proposal that depends on them."""
         sampler = self.head.proposal
         if isinstance(sampler, ReadsContext):
             sampler.set_context(last_ids(context, sampler.order - 1))
-        losses: Tensor = self.head(hidden, targets, generator=generator)
-        return losses
 
 
 def last_ids(context: Tensor, count: int) -> Tensor:

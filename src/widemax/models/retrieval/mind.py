@@ -13,6 +13,7 @@ from widemax.declarations import Option, Setup, declare
 from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.encoders.mind import MINDEncoder
 from widemax.heads import Head
+from widemax.heads.base import InterestsHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
@@ -43,6 +44,13 @@ _BEST_ALONE = 1000.0
         Option("num_interests", 4, "Vectors of each user, one per interest.", least=1, most=64),
         Option("routing_iterations", 3, "Iterations of capsule routing.", least=1, most=100),
         Option(
+            "initial_gain",
+            8.0,
+            "What interests, which are shorter than 1, are multiplied by at first; it is learned.",
+            least=1e-3,
+            most=1e3,
+        ),
+        Option(
             "attention_power",
             _BEST_ALONE,
             "How much the interests that fit a target best outweigh the others in training: 0 is "
@@ -56,9 +64,11 @@ _BEST_ALONE = 1000.0
 class MIND(HistoryModel):
     """The next item of a user who has several interests.
 
-    Formula: to train, user = Σ_k a_k·x_k with a_k ∝ exp(F(x_k, target))^p over the interests x_k of
-    ``MINDEncoder``: p = 0 is their mean, p = inf the best alone; the loss is the head's. To serve,
-    an item scores max_k F(x_k, y), for which top-k asks the head K times.
+    Formula: an item scores max_k F(x_k, y) over the interests x_k of ``MINDEncoder``, for which
+    top-k asks the head K times. To train, all others score so, and the target F(Σ_k a_k·x_k, t)
+    with a_k ∝ exp(F(x_k, t))^p: p = 0 is the mean of the interests, p = inf the best alone, which
+    trains on the scores that serve. The loss is the head's; a head that does not train on one score
+    for each class (all but ``full`` and ``sampled``) gets Σ_k a_k·x_k as its hidden state.
 
     Reference: Li et al. 2019. There F itself is raised to p within the softmax, which an even p
     inverts where F is below 0; here exp(F) is.
@@ -91,6 +101,7 @@ class MIND(HistoryModel):
             (options.hidden_size,) * options.num_layers,
             num_interests=options.num_interests,
             iterations=options.routing_iterations,
+            initial_gain=options.initial_gain,
             user_features=setup.user_encoder(),
             dropout=options.dropout,
         )
@@ -109,8 +120,12 @@ class MIND(HistoryModel):
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""
-        user = self.attend(self.hidden(batch), batch.targets)
-        return self.losses(user, batch.targets, batch.context, generator)
+        interests = self.hidden(batch)
+        user = self.attend(interests, batch.targets)
+        if interests.shape[1] == 1 or not isinstance(self.head, InterestsHead):
+            return self.losses(user, batch.targets, batch.context, generator)
+        self.tell_context(batch.context)
+        return self.head.interest_losses(interests, user, batch.targets, generator=generator)
 
     def attend(self, interests: Tensor, targets: Tensor) -> Tensor:
         """Return the interests [B, K, D] as one user vector [B, D], as the targets [B] see them."""
