@@ -343,6 +343,16 @@ def test_the_loss_is_that_of_the_scores_that_serve(settings):
         assert losses[row].item() == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.parametrize("scorer", ["differentiated", "table"])
+def test_every_scorer_is_trained_on_the_scores_that_serve(scorer):
+    model = MIND.create(
+        torch.arange(60, 0, -1), dimension=32, num_interests=3, head="full", scorer=scorer
+    ).double()
+    batch = WindowBatch(context=CONTEXT, targets=torch.tensor([1, 59, 30, 4]))
+    expected = nn.functional.cross_entropy(model.scores(batch), batch.targets, reduction="none")
+    torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("settings", HEADS)
 @pytest.mark.parametrize("power", [0.0, 2.0])
 def test_a_target_scores_by_the_attention_and_all_others_by_the_best(settings, power):
