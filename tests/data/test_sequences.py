@@ -1,5 +1,7 @@
 """Sequences and windows against loops over plain lists."""
 
+import itertools
+
 import numpy as np
 import polars as pl
 import pytest
@@ -128,6 +130,40 @@ def test_bad_names():
 def test_bad_windows(arguments, message):
     with pytest.raises(ValueError, match=message):
         Windows(Sequences.from_lists([[1, 2, 3]]), **arguments)
+
+
+@PATIENT
+@given(LISTS, st.integers(0, 2), st.integers(1, 3), st.booleans())
+def test_of_each_sequence_some_examples_are_left(lists, after, count, require_context):
+    sequences = Sequences.from_lists(lists)
+    windows = Windows(sequences, 2, after, require_context=require_context)
+    positions = windows.positions
+    if positions is None:
+        positions = torch.arange(len(sequences.values))
+    fewer = windows.at_most(count, generator=torch.Generator().manual_seed(3))
+    left = fewer.positions.tolist()
+    assert left == sorted(set(left))
+    assert set(left) <= set(positions.tolist())
+    for start, end in itertools.pairwise(sequences.offsets.tolist()):
+        before = sum(start <= place < end for place in positions.tolist())
+        assert sum(start <= place < end for place in left) == min(count, before)
+    again = windows.at_most(count, generator=torch.Generator().manual_seed(3))
+    assert again.positions.tolist() == left
+    assert (fewer.before, fewer.after) == (2, after)
+
+
+def test_every_example_of_a_sequence_is_as_likely_to_be_left():
+    windows = Windows(Sequences.from_lists([[1, 1, 1, 1, 1]]), 2)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.cat([windows.at_most(2, generator=generator).positions for _ in range(2000)])
+    shares = drawn.bincount(minlength=5) / 2000
+    # Each is left with probability 2/5, with a standard error of 0.011.
+    assert float((shares - 0.4).abs().max()) < 0.05
+
+
+def test_at_least_one_example_must_be_left():
+    with pytest.raises(ValueError, match="count must be between 1"):
+        Windows(Sequences.from_lists([[1, 2]]), 2).at_most(0)
 
 
 def test_bad_rows_and_splits():

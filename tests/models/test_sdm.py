@@ -241,6 +241,26 @@ def test_gradients_flow_everywhere_and_name_the_rows_read_only():
     assert torch.equal(touched, CONTEXT[CONTEXT >= 0].unique())
 
 
+@pytest.mark.parametrize("max_history", [2, 10, 50])
+def test_both_halves_learn_with_the_usual_settings(max_history):
+    model = SDM.create(torch.ones(NUM_CLASSES), dimension=4, max_history=max_history)
+    log = Sequences(torch.arange(60) % NUM_CLASSES, torch.tensor([0, 60]))
+    windows = model.windows(log, max_history=max_history, window=1)
+    model(windows.batch(torch.tensor([len(windows) - 1]))).sum().backward()
+    halves = (model.encoder.lstm.weight_ih_l0, model.encoder.summary.weight)
+    assert all(float(each.grad.abs().sum()) > 0 for each in halves)
+
+
+def test_the_session_is_a_fifth_of_the_history_or_what_is_given():
+    lengths = {
+        (short, most): SDM.create(torch.ones(9), short=short, max_history=most).encoder.short
+        for short, most in [(0, 1), (0, 4), (0, 10), (0, 50), (9, 10)]
+    }
+    assert lengths == {(0, 1): 1, (0, 4): 1, (0, 10): 2, (0, 50): 10, (9, 10): 9}
+    with pytest.raises(ValueError, match="short must be below max_history = 10, got 10: nothing"):
+        SDM.create(torch.ones(9), short=10, max_history=10)
+
+
 def test_states_go_round():
     models = [
         SDM.create(

@@ -123,7 +123,7 @@ def test_serving_asks_for_an_unknown_user_at_age_0():
         num_layers=1,
         hidden_size=6,
         user_features=features_of(torch.arange(3)[:, None]),
-        example_age=True,
+        example_age="on",
         days=40.0,
     )
     now = WindowBatch(
@@ -192,7 +192,7 @@ def test_sparse_and_dense_gradients_are_the_same(tied):
 
 
 def test_states_go_round():
-    make = {"dimension": 4, "num_layers": 1, "hidden_size": 6, "example_age": True, "days": 9.0}
+    make = {"dimension": 4, "num_layers": 1, "hidden_size": 6, "days": 9.0}
     model = YouTubeDNN.create(torch.ones(NUM_CLASSES), **make)
     torch.manual_seed(5)
     other = YouTubeDNN.create(torch.ones(NUM_CLASSES), **make)
@@ -212,8 +212,7 @@ def test_empty_batches_and_empty_histories_are_defined(rows, places, layers):
         torch.ones(3),
         dimension=4,
         num_layers=layers,
-        hidden_size=6,
-        example_age=True,
+        **({"hidden_size": 6} if layers else {}),
         days=9.0,
         num_samples=1,
         dropout=0.5,
@@ -302,8 +301,29 @@ def test_wrong_heads_are_refused():
         YouTubeDNN.create(torch.ones(9), num_samples=5)
     with pytest.raises(ValueError, match="falling count"):
         YouTubeDNN.create(torch.tensor([1, 2, 3]), sampler="log-uniform")
-    with pytest.raises(ValueError, match="example_age needs times"):
-        YouTubeDNN.create(torch.ones(9), example_age=True)
+    with pytest.raises(ValueError, match="example_age = 'on' needs times"):
+        YouTubeDNN.create(torch.ones(9), example_age="on")
+    with pytest.raises(ValueError, match="num_layers has no effect with paper_tower = True"):
+        YouTubeDNN.create(torch.ones(9), num_layers=2, paper_tower=True)
+    with pytest.raises(ValueError, match="hidden_size has no effect with num_layers = 0"):
+        YouTubeDNN.create(torch.ones(9), hidden_size=2, paper_tower=True)
+
+
+def test_ages_are_read_where_the_log_has_times():
+    read = {
+        (setting, days): YouTubeDNN.create(
+            torch.ones(9), example_age=setting, days=days
+        ).encoder.oldest_age
+        for setting, days in [("auto", 0.0), ("auto", 9.0), ("on", 9.0), ("off", 9.0)]
+    }
+    expected = {("auto", 0.0): None, ("auto", 9.0): 9.0, ("on", 9.0): 9.0, ("off", 9.0): None}
+    assert read == expected
+
+
+def test_the_tower_of_the_paper_halves_from_layer_to_layer():
+    model = YouTubeDNN.create(torch.ones(9), dimension=8, paper_tower=True)
+    sizes = [(layer.in_features, layer.out_features) for layer in model.encoder.tower.layers]
+    assert sizes == [(8, 1024), (1024, 512), (512, 256), (256, 8)]
 
 
 # Logs whose structure is known
@@ -336,7 +356,7 @@ def test_groups_of_items_are_found_from_a_log_without_order(layers, sampler):
         torch.ones(200),
         dimension=16,
         num_layers=layers,
-        hidden_size=32,
+        **({"hidden_size": 32} if layers else {}),
         num_samples=50,
         sampler=sampler,
     )
@@ -374,7 +394,6 @@ def test_example_age_learns_what_is_new():
             num_layers=1,
             hidden_size=16,
             tied=False,
-            example_age=oldest is not None,
             days=oldest or 0.0,
             num_samples=2,
         )

@@ -148,6 +148,22 @@ def test_a_stopped_run_goes_on_to_the_bit(log, tmp_path, model):
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
+def test_busy_users_have_no_more_examples_than_asked_for(log, tmp_path):
+    def examples(**given):
+        config = config_for("youtube-dnn", log, validation_size=0, test_size=0, **given)
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        return prepare(log / "log.csv", config, folder).loop.steps.examples
+
+    assert len(examples()) == NUM_USERS * (LENGTH - 1)
+    few = examples(max_examples=3)
+    assert len(few) == NUM_USERS * 3
+    users = few.batch(torch.arange(len(few))).users
+    assert users.bincount().tolist() == [3] * NUM_USERS
+    other = examples(max_examples=3, seed=1)
+    assert not torch.equal(few.positions, other.positions)
+    assert torch.equal(few.positions, examples(max_examples=3).positions)
+
+
 def test_features_of_a_user_are_read(runs):
     run = runs["youtube-dnn"]
     by_user = {user: run.recommend(["i2"], k=3, user=user) for user in ("u0", "u1", "nobody")}

@@ -294,6 +294,24 @@ class Windows:
             vocabulary=self.sequences.vocabulary,
         )
 
+    def at_most(self, count: int, *, generator: torch.Generator | None = None) -> Windows:
+        """Return at most ``count`` examples of each sequence, drawn at random without repeats.
+
+        >>> sequences = Sequences.from_lists([[4, 0, 2, 6], [1], [3, 5]])
+        >>> windows = Windows(sequences, before=2).at_most(2)
+        >>> len(windows), windows.positions[-3:].tolist()
+        (5, [4, 5, 6])
+        """
+        count = check_whole("count", count, 1, 2**62)
+        positions = self.positions
+        if positions is None:
+            positions = torch.arange(len(self.sequences.values))
+        shuffled = positions[torch.randperm(len(positions), generator=generator)]
+        owners, order = self._sequences_of(shuffled)[0].sort(stable=True)
+        first = torch.searchsorted(owners, owners)
+        kept = shuffled[order][torch.arange(len(owners)) - first < count]
+        return Windows(self.sequences, self.before, self.after, kept.sort().values)
+
     def _sequences_of(self, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return which sequence each position stands in, and where that starts and ends."""
         offsets = self.sequences.offsets

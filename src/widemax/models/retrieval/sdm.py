@@ -36,9 +36,9 @@ from widemax.models.retrieval.history import HistoryModel
         Option("lstm_layers", 1, "Layers of the LSTM of the last items.", least=1, most=64),
         Option(
             "short",
-            10,
-            "How many of the last items form the current session.",
-            least=1,
+            0,
+            "How many of the last items form the current session, fewer than max_history; 0 takes "
+            "a fifth of max_history.",
             most=10_000,
         ),
     ],
@@ -51,7 +51,8 @@ class SDM(HistoryModel):
     Formula: P(y | context, user) by the head of ``SDMEncoder``'s user vector.
 
     Reference: Lv et al. 2019. Logs do not say where a session begins: the last ``short`` items
-    stand for the current one.
+    stand for the current one, by default a fifth of ``max_history``; the others are the long-term
+    half.
 
     Use when: the last few items say what is wanted now. Avoid when: logs have no order
     (``YouTubeDNN``).
@@ -75,7 +76,7 @@ class SDM(HistoryModel):
         encoder = SDMEncoder(
             setup.num_classes,
             options.dimension,
-            short=min(options.short, options.max_history),
+            short=_session_length(options.short, options.max_history),
             num_heads=options.num_attention_heads,
             num_layers=options.lstm_layers,
             item_codes=setup.side_information()[0],
@@ -89,3 +90,15 @@ class SDM(HistoryModel):
         """Return the user vectors, [B, D]."""
         hidden: Tensor = self.encoder(batch.context, batch.users)
         return hidden
+
+
+def _session_length(short: int, max_history: int) -> int:
+    """Return how many of the last items are the session, so that others are left before it."""
+    if not short:
+        return max(1, max_history // 5)
+    if short >= max_history:
+        raise ValueError(
+            f"short must be below max_history = {max_history:,}, got {short:,}: nothing would be "
+            "left for the long-term half"
+        )
+    return short

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
@@ -22,11 +24,15 @@ from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 
 
+PAPER_TOWER = (1024, 512, 256)
+"""Units of the layers in Covington et al. 2016, each half as wide as the one below it."""
+
+
 @declare.model(
     "youtube-dnn",
     options=[
         DIMENSION,
-        NUM_LAYERS,
+        replace(NUM_LAYERS, unless="paper_tower"),
         LAYER_SIZE,
         DROPOUT,
         MAX_HISTORY,
@@ -34,9 +40,24 @@ from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
         TIED,
         FEATURE_DIMENSION,
         Option(
-            "example_age",
+            "paper_tower",
             False,
-            "Whether the model reads the age of each example, which is 0 when serving.",
+            "Whether the network is that of the paper: ReLU layers of 1,024, 512 and 256 units.",
+        ),
+        Option(
+            "example_age",
+            "auto",
+            "Whether the model reads the age of each example, which is 0 when serving; auto does "
+            "where the log has times.",
+            choices=("auto", "on", "off"),
+        ),
+        Option(
+            "max_examples",
+            0,
+            "Most examples of one user, drawn at random, so that busy users do not outweigh the "
+            "others; 0 takes all.",
+            most=2**31,
+            group="Data",
         ),
     ],
     traits=["gradients", "context", "windows"],
@@ -50,12 +71,12 @@ class YouTubeDNN(HistoryModel):
 
     Reference: Covington, Adams & Sargin 2016. Without layers and with one table for history and
     target (the defaults), this is the mean of a user's items times an item, which is hard to beat
-    where only a log without order is known.
+    where only a log without order is known. ``paper_tower``, ``max_examples`` (users weigh alike)
+    and the age of examples are as there.
 
     Use when: recommending from a log of interactions, with features of users or without. Avoid
     when: the order of the last items matters most (``SDM``).
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> model = YouTubeDNN.create(torch.arange(100, 0, -1), dimension=8, num_samples=20)
     >>> windows = model.windows(Sequences.from_lists([[4, 0, 2]]), max_history=5, window=1)
@@ -71,14 +92,16 @@ class YouTubeDNN(HistoryModel):
     def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
         options = setup.options
-        if options.example_age and not setup.days:
-            raise ValueError("example_age needs times, and the log has none")
+        if options.example_age == "on" and not setup.days:
+            raise ValueError("example_age = 'on' needs times, and the log has none")
+        aged = options.example_age != "off" and setup.days > 0
+        even = (options.hidden_size,) * options.num_layers
         encoder = YouTubeDNNEncoder(
             setup.num_classes,
             options.dimension,
-            (options.hidden_size,) * options.num_layers,
+            PAPER_TOWER if options.paper_tower else even,
             user_features=setup.user_encoder(),
-            oldest_age=setup.days if options.example_age else None,
+            oldest_age=setup.days if aged else None,
             dropout=options.dropout,
         )
         items = encoder.items if options.tied else None
@@ -86,9 +109,15 @@ class YouTubeDNN(HistoryModel):
 
     def examples(self, setup: Setup, sequences: Sequences) -> Windows:
         """Return each item with those before it; where a log has no order, with all others."""
+        options = setup.options
         if setup.ordered:
-            return self.windows_of(sequences, setup.options)
-        return self.windows_without_order(sequences, max_history=setup.options.max_history)
+            windows = self.windows_of(sequences, options)
+        else:
+            windows = self.windows_without_order(sequences, max_history=options.max_history)
+        if not options.max_examples:
+            return windows
+        generator = torch.Generator().manual_seed(setup.seed)
+        return windows.at_most(options.max_examples, generator=generator)
 
     @staticmethod
     def windows_without_order(
