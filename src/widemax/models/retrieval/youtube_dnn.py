@@ -23,7 +23,6 @@ from widemax.models.options import (
 from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 
-
 PAPER_TOWER = (1024, 512, 256)
 """Units of the layers in Covington et al. 2016, each half as wide as the one below it."""
 
