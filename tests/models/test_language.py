@@ -85,6 +85,26 @@ def test_losses_of_the_nnlm_are_the_formula_word_by_word(direct):
     torch.testing.assert_close(losses, torch.stack(expected), rtol=0, atol=1e-11)
 
 
+def test_the_setting_direct_adds_the_word_vectors_to_every_score():
+    settings = {"max_history": 3, "dimension": 4, "hidden_size": 6, "head": "full", "dropout": 0.0}
+    model = NNLM.create(range(NUM_CLASSES, 0, -1), direct=True, **settings).double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    encoder, scorer = model.encoder, model.head.scorer
+    tanh_part, word_part = scorer.weight.split([6, 3 * 4], dim=1)
+    for context in ([5, 0, 7], [-1, -1, 2]):
+        x = torch.cat([encoder.start if each < 0 else encoder.weight[each] for each in context])
+        hidden = torch.tanh(encoder.hidden.bias + encoder.hidden.weight @ x)
+        expected = scorer.bias + word_part @ x + tanh_part @ hidden
+        found = model.head.scores(model.encode(torch.tensor([context])))[0]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_direct_connections_behind_units_of_the_head_are_refused():
+    with pytest.raises(ValueError, match="direct has no effect with head_units = 8"):
+        NNLM.create([3, 2, 1], direct=True, head_units=8)
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(("length", "overlap"), [(4, 0), (4, 2), (1, 3), (50, 0)])
 def test_losses_of_the_lstm_are_those_of_reading_each_segment_word_by_word(layers, length, overlap):

@@ -26,6 +26,13 @@ HEAD_UNITS = Option(
     "Rectified units between the model and its output layer; 0 adds none.",
     most=2**16,
 )
+DIRECT = Option(
+    "direct",
+    False,
+    "Whether the word vectors also reach the output layer directly, beside the hidden units.",
+    # Behind units of the head's own nothing is direct.
+    unless="head_units",
+)
 
 
 class NeuralLanguageModel(Model):
@@ -43,7 +50,7 @@ class NeuralLanguageModel(Model):
 
 @declare.model(
     "nnlm",
-    options=[DIMENSION, HIDDEN_SIZE, DROPOUT, MAX_HISTORY, HEAD_UNITS],
+    options=[DIMENSION, HIDDEN_SIZE, DROPOUT, MAX_HISTORY, HEAD_UNITS, DIRECT],
     traits=["gradients", "context", "windows"],
     usual={**LANGUAGE, "max_history": 4, "dimension": 100, "schedule": "linear"},
 )
@@ -51,7 +58,8 @@ class NNLM(NeuralLanguageModel):
     """The neural probabilistic language model: a word from the vectors of the last few.
 
     Formula: P(w_t | w_{t−n} … w_{t−1}) by the head of ``NNLMEncoder``'s hidden state; with a
-    softmax over a table with biases, y = b + W·x + U·tanh(d + H·x).
+    softmax over a table with biases, y = b + U·tanh(d + H·x), and with the setting ``direct``
+    y = b + W·x + U·tanh(d + H·x), x the vectors of the last n words side by side.
 
     Reference: Bengio, Ducharme, Vincent & Janvin 2003.
 
@@ -79,6 +87,7 @@ class NNLM(NeuralLanguageModel):
             options.max_history,
             options.dimension,
             options.hidden_size,
+            direct=options.direct,
             dropout=options.dropout,
             sparse=True,
         )
