@@ -1,6 +1,7 @@
 """Skip-gram and CBOW as a whole: steps that resume to the bit, refusals, and known answers."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -131,24 +132,91 @@ def test_words_are_kept_in_the_kernel_as_the_model_says():
     assert abs(sum(kept) - expected) < 5 * deviation
 
 
+def torch_steps(model, sequences, window, *, batch_size=64, seed=3):
+    windows = model.windows(sequences, max_history=1, window=window)
+    optimizer = RowAdagrad(model.parameters(), lr=0.01)
+    return GradientSteps(model, optimizer, windows, batch_size=batch_size, seed=seed)
+
+
+def pairs_of(sequences, kept, reach):
+    """All pairs of kept words up to ``reach`` kept words apart, as the kernel's rule has them."""
+    words, kept = sequences.values.tolist(), kept.tolist()
+    sentences = [
+        [words[place] for place in range(start, stop) if kept[place]]
+        for start, stop in pairwise(sequences.offsets.tolist())
+    ]
+    return sorted(
+        (word, sentence[other])
+        for sentence in sentences
+        for place, word in enumerate(sentence)
+        for other in range(max(0, place - reach), min(len(sentence), place + reach + 1))
+        if other != place
+    )
+
+
 def test_the_torch_path_keeps_words_as_the_model_says():
     sequences = zipf_sentences(num_words=20_000)
     model = seeded(CBOW, False, sequences, subsample=0.01)
-    windows = CBOW.windows(sequences, max_history=1, window=4)
-    batch = windows.batch(torch.arange(len(windows)))
-    thin = model.thinned(batch, torch.Generator().manual_seed(0))
-    for full, kept, share in (
-        (batch.targets, thin.targets, 1.0),
-        (batch.context[:, 3], thin.context[:, 3], 1.0),
-        (batch.context[:, 6], thin.context[:, 6], 2 / 4),
-    ):
-        targets_kept = 1.0 if full is batch.targets else len(thin.targets) / len(batch.targets)
-        counts = torch.bincount(full[full >= 0], minlength=V)
-        keep = model.keep.double() * share * targets_kept
-        deviation = (counts * keep * (1 - keep)).sqrt() + 1
-        found = torch.bincount(kept[kept >= 0], minlength=V)
-        # Neighbours are not independent of targets at the ends of sentences; 6 leaves room.
-        assert ((found - counts * keep).abs() < 6 * deviation).all()
+    steps = torch_steps(model, sequences, window=4)
+    counts, keep = torch.bincount(sequences.values, minlength=V), model.keep.double()
+    found = torch.bincount(sequences.values[steps.examples.kept], minlength=V)
+    deviation = (counts * keep * (1 - keep)).sqrt() + 1
+    assert ((found - counts * keep).abs() < 5 * deviation).all()
+    assert found.sum() < 0.7 * counts.sum()
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_pairs_of_the_torch_path_are_those_of_the_words_that_are_left(epoch, monkeypatch):
+    """The window spans the words left after subsampling, as in the kernel and its reference."""
+    sequences = zipf_sentences(num_words=3_000)
+    model = seeded(SkipGram, False, sequences, subsample=0.01)
+    # With a reach of 1 nothing but the words that are left decides which pairs there are.
+    steps = torch_steps(model, sequences, window=1)
+    seen = []
+
+    def watched(hidden, targets, *, generator):
+        neighbours = torch.cdist(hidden, model.encoder.weight).argmin(1)
+        seen.extend(zip(targets.tolist(), neighbours.tolist(), strict=True))
+        return hidden.sum(-1)
+
+    monkeypatch.setattr(model.head, "forward", watched)
+    for step in range(epoch * steps.per_epoch, (epoch + 1) * steps.per_epoch):
+        steps.take(step, 0.0)
+    assert sorted(seen) == pairs_of(sequences, steps.examples.kept, 1)
+    assert steps.examples.kept.double().mean() < 0.7
+
+
+def test_windows_of_the_torch_path_close_the_gaps_of_words_left_out():
+    sequences = zipf_sentences(num_words=2_000)
+    model = seeded(SkipGram, False, sequences, subsample=0.01)
+    examples = torch_steps(model, sequences, window=3).examples
+    batch = examples.batch(torch.arange(len(examples)))
+    word, place = (batch.context >= 0).nonzero(as_tuple=True)
+    found = zip(batch.targets[word].tolist(), batch.context[word, place].tolist(), strict=True)
+    assert sorted(found) == pairs_of(sequences, examples.kept, 3)
+
+
+def test_each_epoch_of_the_torch_path_leaves_out_other_words():
+    sequences = zipf_sentences(num_words=2_000)
+    model = seeded(SkipGram, False, sequences, subsample=0.01)
+    steps, again = (torch_steps(model, sequences, window=2, batch_size=500) for _ in range(2))
+    kept = []
+    for step in range(2 * steps.per_epoch):
+        steps.take(step, 0.0)
+        kept.append(steps.examples.kept)
+    assert torch.equal(kept[0], kept[steps.per_epoch - 1])
+    assert not torch.equal(kept[0], kept[-1])
+    again.take(steps.per_epoch, 0.0)
+    assert torch.equal(again.examples.kept, kept[-1])
+
+
+def test_the_reach_of_the_torch_path_is_uniform_up_to_the_window():
+    model = SkipGram(BagEncoder(V, 4), sampled())
+    context = torch.ones(40_000, 8, dtype=torch.int64)
+    narrowed = model.narrowed(context, torch.Generator().manual_seed(0))
+    shares = (narrowed >= 0).double().mean(0)
+    expected = torch.tensor([0.25, 0.5, 0.75, 1.0, 1.0, 0.75, 0.5, 0.25], dtype=torch.float64)
+    torch.testing.assert_close(shares, expected, rtol=0, atol=0.015)
 
 
 def sampled(dimension=4, *, sampler=None, objective=negative_sampling, num_samples=5, **options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,14 @@ class Examples(Protocol):
 
     def batch(self, rows: Tensor) -> Any:
         """Return the examples of some rows."""
+
+
+@runtime_checkable
+class EpochExamples(Examples, Protocol):
+    """Examples of which each epoch draws its own, as many as before."""
+
+    def start_epoch(self, epoch: int) -> None:
+        """Draw those of an epoch, the same whenever it is asked for."""
 
 
 LEARNING_RATE = Option(
@@ -93,8 +101,9 @@ class GradientSteps:
     """A batch, its losses, their gradient, the optimiser: one step of any torch model.
 
     The rows of epoch e are a permutation seeded by (seed, e), so the step alone says which batch
-    comes next. Draws of samplers come from a generator of its own, dropout from torch's; both are
-    part of the state.
+    comes next. A model may train on other examples than it is given, such as a text with fewer of
+    its frequent words (``training_examples``). Draws of samplers come from a generator of its own,
+    dropout from torch's; both are part of the state.
     """
 
     def __init__(
@@ -110,7 +119,9 @@ class GradientSteps:
     ) -> None:
         if not len(examples):
             raise ValueError("there are no examples to train on")
-        self.model, self.optimizer, self.examples = model, optimizer, examples
+        chosen = getattr(model, "training_examples", None)
+        self.examples: Examples = examples if chosen is None else chosen(examples, seed)
+        self.model, self.optimizer = model, optimizer
         self.batch_size, self.seed, self.clip_norm = batch_size, seed, clip_norm
         self._parts = parts
         rows = [len(examples)] if parts is None else parts.sizes
@@ -166,6 +177,8 @@ class GradientSteps:
             groups = [rows] if self._parts is None else self._parts.grouped(rows)
             batches = [each for group in groups for each in torch.split(group, self.batch_size)]
             self._order = epoch, batches
+            if isinstance(self.examples, EpochExamples):
+                self.examples.start_epoch(epoch)
         return self._order[1][place]
 
     def publish(self) -> None:

@@ -13,9 +13,10 @@ from widemax.declarations import Setup, Value, declare
 from widemax.encoders import BagEncoder
 from widemax.heads import Head, HierarchicalHead
 from widemax.models.base import Model
+from widemax.models.embeddings.thinning import ThinnedWindows
 from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
 from widemax.scoring import ShardedTableScorer, TableScorer
-from widemax.validation import check_fraction, check_tensor
+from widemax.validation import ABSENT, check_fraction, check_tensor
 
 _USUAL: dict[str, Value] = {
     "trainer": "kernel",
@@ -41,9 +42,11 @@ class BagModel(Model):
 class WordModel(BagModel):
     """What CBOW and skip-gram share: windows of random reach, and fewer of the frequent words.
 
-    Formula: of the ``window`` places on each side, those up to reach count, reach uniform in
-    1 … window and drawn anew for each example; a word w is left out with probability 1 − keep(w),
-    as target and as neighbour. Both only while training.
+    Formula: in each epoch a word w is left out of the text with probability 1 − keep(w), and its
+    neighbours move together (``ThinnedWindows``); of the ``window`` places on each side, those up
+    to reach count, reach uniform in 1 … window and drawn anew for each example. Both only while
+    training; ``GradientSteps`` and the kernel leave words out by themselves, a loop of your own by
+    ``training_examples``.
 
     Reference: Mikolov et al. 2013.
 
@@ -89,20 +92,19 @@ class WordModel(BagModel):
         """Return the input vectors, which are the word vectors of word2vec."""
         return self.encoder.weight
 
-    def thinned(self, batch: WindowBatch, generator: torch.Generator | None) -> WindowBatch:
-        """Return a batch with less context, and without the targets that were left out."""
-        context = batch.context
+    def training_examples(self, examples: Windows, seed: int) -> Windows | ThinnedWindows:
+        """Return windows of a text that leave words out, others in each epoch."""
+        if bool((self.keep >= 1).all()):
+            return examples
+        return ThinnedWindows(examples, self.keep, seed=seed)
+
+    def narrowed(self, context: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return contexts [B, 2·window] as far as a reach that is drawn for each of them."""
         window = context.shape[1] // 2
-        away = torch.arange(window)
-        distance = torch.cat([away.flip(0), away]).to(context.device)
-        drawn = torch.rand(
-            len(context), context.shape[1] + 2, generator=generator, device=context.device
-        )
-        reach = (drawn[:, :1] * window).floor()
-        kept = (drawn[:, 2:] < self.keep[context.clamp(min=0)]) & (distance <= reach)
-        there = drawn[:, 1] < self.keep[batch.targets]
-        thin = torch.where(kept, context, -1)[there]
-        return WindowBatch(context=thin, targets=batch.targets[there])
+        away = torch.arange(window, device=context.device)
+        distance = torch.cat([away.flip(0), away])
+        drawn = torch.rand(len(context), 1, generator=generator, device=context.device)
+        return torch.where(distance <= (drawn * window).floor(), context, ABSENT)
 
 
 @declare.model(
@@ -131,9 +133,9 @@ class CBOW(WordModel):
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example that is kept."""
-        batch = self.thinned(batch, generator)
-        alone = (batch.context < 0).all(-1)
-        context, targets = batch.context[~alone], batch.targets[~alone]
+        context = self.narrowed(batch.context, generator)
+        there = (context >= 0).any(-1)
+        context, targets = context[there], batch.targets[there]
         if not len(targets):
             return nothing_to_learn()
         losses: Tensor = self.head(self.encode(context), targets, generator=generator)
@@ -169,12 +171,12 @@ class SkipGram(WordModel):
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each pair that is kept."""
-        batch = self.thinned(batch, generator)
-        there = batch.context >= 0
+        context = self.narrowed(batch.context, generator)
+        there = context >= 0
         if not bool(there.any()):
             return nothing_to_learn()
         targets = batch.targets[:, None].expand_as(there)[there]
-        hidden = embedding(batch.context[there], self.encoder.weight, sparse=True)
+        hidden = embedding(context[there], self.encoder.weight, sparse=True)
         losses: Tensor = self.head(hidden, targets, generator=generator)
         return losses
 
