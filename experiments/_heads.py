@@ -106,9 +106,12 @@ class Task:
             max_samples=MOST_DRAWN,
         )
 
-    def parts(self) -> SampledHead:
+    def parts(self, *, share_correction: bool = False) -> SampledHead:
         sampler = PartitionSampler.from_targets(
-            self.corpus.train, self.num_classes, max_classes=PART_CLASSES
+            self.corpus.train,
+            self.num_classes,
+            max_classes=PART_CLASSES,
+            share_correction=share_correction,
         )
         return SampledHead(self.table(), sampler)
 

@@ -269,6 +269,13 @@ LAYERS = {
         outputs=part_size,
         examples=part_blocks,
     ),
+    "target_sampling_share": Layer(
+        title=f"target sampling + log π, ≤ {PART_CLASSES:,} classes a part",
+        make=lambda task: task.parts(share_correction=True),
+        outputs=part_size,
+        examples=part_blocks,
+        note="π: the share of the text whose part holds the word",
+    ),
     "importance": Layer(
         title=f"importance sampling, ESS ≥ {EFFECTIVE_SIZE}",
         make=Task.importance,

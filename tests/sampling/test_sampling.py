@@ -383,6 +383,58 @@ def test_partition_of_a_long_corpus() -> None:
         assert bool((candidates.target_log_expected_count == 0).all())
 
 
+def long_tailed_targets(num_classes: int, size: int) -> torch.Tensor:
+    weights = 1 / torch.arange(1, num_classes + 1).double()
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.multinomial(weights, size, replacement=True, generator=generator)
+    return torch.cat([drawn, torch.arange(num_classes)])
+
+
+def fitted_biases(targets: torch.Tensor, sampler: PartitionSampler) -> torch.Tensor:
+    """Biases at which the expected gradient over all parts and targets is 0, by Newton's steps."""
+    counts = torch.bincount(targets, minlength=sampler.num_classes).double()
+    biases = (counts / counts.sum()).log()
+    listed = []
+    for part, (start, stop) in enumerate(sampler.ranges):
+        sampler.select(part)
+        candidates = sampler.sample(None, targets[start : start + 1])
+        listed.append((candidates.ids, candidates.log_expected_count, stop - start))
+    for _ in range(300):
+        expected = torch.zeros_like(biases)
+        for ids, log_count, size in listed:
+            expected[ids] += size * (biases[ids] - log_count).softmax(0)
+        biases += (counts / expected).log()
+    assert (expected - counts).abs().max() < 1e-6 * counts.sum()
+    return biases
+
+
+def test_partition_learns_the_frequencies_with_the_share_of_parts_and_not_without() -> None:
+    targets, num_classes = long_tailed_targets(2_000, 100_000), 2_000
+    frequencies = torch.bincount(targets, minlength=num_classes).double() / len(targets)
+    excess = {}
+    for corrected in (False, True):
+        sampler = PartitionSampler.from_targets(
+            targets, num_classes, max_classes=300, share_correction=corrected
+        )
+        log_prob = fitted_biases(targets, sampler).log_softmax(0)
+        excess[corrected] = math.expm1((frequencies * (frequencies.log() - log_prob)).sum().item())
+    assert excess[True] < 0.002
+    assert excess[False] > 0.2
+
+
+def test_share_of_the_parts_that_hold_a_class() -> None:
+    parts = [torch.tensor([0, 1]), torch.tensor([1, 2]), torch.tensor([1])]
+    sampler = PartitionSampler(4, parts, sizes=[6, 3, 1], share_correction=True)
+    sampler.select(1)
+    candidates = sampler.sample(None, torch.tensor([[2, -1]]))
+    expected = torch.tensor([1.0, 0.3], dtype=torch.float64).log()
+    torch.testing.assert_close(candidates.log_expected_count, expected)
+    found = candidates.target_log_expected_count
+    torch.testing.assert_close(found, torch.tensor([[math.log(0.3), 0.0]], dtype=torch.float64))
+    with pytest.raises(ValueError, match="sizes must have one number a part, 3, got 2"):
+        PartitionSampler(4, parts, sizes=[1, 2], share_correction=True)
+
+
 def test_partition_is_restored_with_its_part() -> None:
     parts = [torch.tensor([4, 1, 1]), torch.tensor([2])]
     sampler, restored = PartitionSampler(5, parts), PartitionSampler(5, parts)

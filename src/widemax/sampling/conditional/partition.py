@@ -32,7 +32,12 @@ from widemax.validation import (
     options=[
         Option(
             "max_classes", 8192, "Most distinct targets in a part of the data.", least=2, most=2**28
-        )
+        ),
+        Option(
+            "share_correction",
+            False,
+            "Whether log Q is that of the share of the data whose part holds a class.",
+        ),
     ],
     traits=["corpus"],
     needs=[Need("model", trait="windows", why="reads the data part by part, target by target")],
@@ -41,10 +46,14 @@ class PartitionSampler(Sampler):
     """Lists the classes of the selected part of the corpus, each once.
 
     Formula: p(y) = 1 / |V'_i| for y in V'_i, the distinct targets of part i, else 0; Q(y) = 1, so
-    that the correction cancels and the loss is a softmax over V'_i.
+    that the correction cancels and the loss is a softmax over V'_i, as published. A class then
+    competes only where it occurs, and comes out about 1/π(y) times too likely, π(y) = Σ_{i: y ∈
+    V'_i} n_i / Σ_i n_i for parts of n_i targets. With ``share_correction`` Q(y) = π(y), which is
+    how often y is to be expected over all parts: F then learns log P + K(x).
 
-    Shapes: ``parts`` is a sequence of 1-D ids; candidates [|V'_i|]. ``ranges`` holds (start, stop)
-    of each part in the corpus, and is empty when the parts were given.
+    Shapes: ``parts`` is a sequence of 1-D ids, ``sizes`` their numbers of targets (None: alike);
+    candidates [|V'_i|]. ``ranges`` holds (start, stop) of each part in the corpus, and is empty
+    when the parts were given.
 
     Cost: O(|V'_i|) a batch; ``from_targets`` O(N log N) once.
 
@@ -52,18 +61,30 @@ class PartitionSampler(Sampler):
 
     Use when: a corpus is read in order and the device holds few class vectors. Avoid when: the
     batches are shuffled over the whole corpus; a target outside the selected part is an error.
+    Without ``share_correction``, when probabilities matter: rare classes are too likely.
 
     >>> import torch
     >>> corpus = torch.tensor([3, 3, 1, 0, 1, 0])
     >>> sampler = PartitionSampler.from_targets(corpus, 4, max_classes=2)
     >>> sampler.ranges, sampler.sample(None, torch.tensor([3])).ids.tolist()
     (((0, 3), (3, 6)), [1, 3])
+    >>> sampler = PartitionSampler.from_targets(corpus, 4, max_classes=2, share_correction=True)
+    >>> sampler.sample(None, torch.tensor([3])).log_expected_count.exp().tolist()
+    [1.0, 0.5]
     """
 
     part: Tensor
     ranges: tuple[tuple[int, int], ...]
+    _log_share: Tensor | None
 
-    def __init__(self, num_classes: int, parts: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        parts: Sequence[Tensor],
+        *,
+        sizes: Sequence[int] | None = None,
+        share_correction: bool = False,
+    ) -> None:
         super().__init__(num_classes)
         if not len(parts):
             raise ValueError("parts must hold at least one part, got none")
@@ -76,15 +97,28 @@ class PartitionSampler(Sampler):
             self._parts.append(torch.unique(check_ids(f"parts[{index}]", ids, num_classes)))
         self.ranges = ()
         self.register_buffer("part", torch.zeros((), dtype=torch.int64))
+        share = _log_shares(num_classes, self._parts, sizes) if share_correction else None
+        self.register_buffer("_log_share", share, persistent=False)
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
         """Return the sampler of a run: parts of what is trained on, in its order."""
-        size = setup.options.max_classes
-        return cls.from_targets(setup.corpus.values, setup.num_classes, max_classes=size)
+        return cls.from_targets(
+            setup.corpus.values,
+            setup.num_classes,
+            max_classes=setup.options.max_classes,
+            share_correction=setup.options.share_correction,
+        )
 
     @classmethod
-    def from_targets(cls, targets: Tensor, num_classes: int, *, max_classes: int) -> Self:
+    def from_targets(
+        cls,
+        targets: Tensor,
+        num_classes: int,
+        *,
+        max_classes: int,
+        share_correction: bool = False,
+    ) -> Self:
         """Cut a 1-D corpus into consecutive ranges of at most ``max_classes`` distinct targets."""
         if check_tensor("targets", targets).dim() != 1 or not len(targets):
             raise ValueError(
@@ -96,7 +130,8 @@ class PartitionSampler(Sampler):
         starts = partition_starts(corpus, num_classes, max_classes).tolist()
         ranges = tuple(zip(starts, [*starts[1:], len(corpus)], strict=True))
         parts = [torch.from_numpy(np.unique(corpus[start:stop])) for start, stop in ranges]
-        sampler = cls(num_classes, parts)
+        sizes = [stop - start for start, stop in ranges]
+        sampler = cls(num_classes, parts, sizes=sizes, share_correction=share_correction)
         sampler.ranges = ranges
         return sampler
 
@@ -136,13 +171,33 @@ class PartitionSampler(Sampler):
                 f"targets must lie in part {int(self.part):,}, which has {len(ids):,} classes; "
                 f"{int(outside[0]):,} does not: select the part these targets belong to"
             )
-        return with_log_count_zero(ids, targets)
+        if self._log_share is None:
+            return with_log_count_zero(ids, targets)
+        return Candidates(
+            ids=ids,
+            log_expected_count=self._log_share[ids],
+            target_log_expected_count=torch.where(
+                targets == ABSENT, 0.0, self._log_share[targets.clamp(min=0)]
+            ),
+        )
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return −log |V'_i| for the ids of the selected part, −inf for all others."""
         classes = self.classes
         outside = ~_contains(classes, ids)
         return uniform_log_prob(ids, len(classes)).masked_fill(outside, -math.inf)
+
+
+def _log_shares(num_classes: int, parts: Sequence[Tensor], sizes: Sequence[int] | None) -> Tensor:
+    """Return the logarithm of the share of the targets whose part holds each class, [V]."""
+    if sizes is None:
+        sizes = [1] * len(parts)
+    if len(sizes) != len(parts):
+        raise ValueError(f"sizes must have one number a part, {len(parts):,}, got {len(sizes):,}")
+    share = torch.zeros(num_classes, dtype=torch.float64)
+    for index, (ids, size) in enumerate(zip(parts, sizes, strict=True)):
+        share[ids] += check_whole(f"sizes[{index}]", size, 1, 2**62)
+    return (share / sum(sizes)).log()
 
 
 def _contains(ordered: Tensor, ids: Tensor) -> Tensor:
