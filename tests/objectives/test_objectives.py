@@ -264,3 +264,20 @@ def test_effective_sample_size():
     assert size([5.0, -math.inf], [0.0, 0.0]) == 1
     assert size([-math.inf, -math.inf], [0.0, 0.0]) == 0
     assert effective_sample_size(torch.empty(2, 0), torch.empty(0)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", cases.EVERY_CASE)
+def test_second_derivatives_are_finite_where_some_or_none_of_the_candidates_compete(name):
+    scores = torch.tensor([[0.3, -0.2, 1.0]] * 3, dtype=torch.float64, requires_grad=True)
+    competes = torch.tensor([[True] * 3, [True, False, True], [False] * 3])
+    losses = cases.EVERY_CASE[name](
+        scores[:, 0],
+        scores.masked_fill(~competes, -torch.inf),
+        target_log_expected_count=torch.full((3,), -0.5, dtype=torch.float64),
+        log_expected_count=torch.full((3,), -0.5, dtype=torch.float64),
+        hits=torch.tensor([[True, False, False]] * 3),
+    )
+    (slope,) = torch.autograd.grad(losses.sum(), scores, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.square().sum(), scores)
+    assert slope.isfinite().all()
+    assert curvature.isfinite().all()

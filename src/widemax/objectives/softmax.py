@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from widemax.candidates import InnerProduct
 from widemax.declarations import declare
@@ -234,9 +235,9 @@ class _Softmax(NamedTuple):
         if self.target_log_expected_count is not None:
             centred = correct_positives(centred, self.target_log_expected_count)
         if centred.mask is None and centred.scores.shape[1] == 1 and not self.label_smoothing:
-            # One positive each, the usual case: LSE(G_t, n) − G_t = log(1 + e^(n − G_t)).
-            lead = negative_sum - centred.scores[:, 0]
-            return torch.logaddexp(lead.new_zeros(()), lead)
+            # One positive each, the usual case: LSE(G_t, n) − G_t = log(1 + e^(n − G_t)). Where
+            # nothing competes the second derivative of torch.logaddexp would be NaN.
+            return -logsigmoid(centred.scores[:, 0] - negative_sum)
         # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
         absent = ~centred.present & centred.present.any(-1, keepdim=True)
         competing = centred.scores.masked_fill(absent, REMOVED)
