@@ -1,6 +1,7 @@
 """Bad raw records: a ValueError that names file, column and row, never a crash, never nonsense."""
 
 import gzip
+import tracemalloc
 from datetime import time, timedelta
 
 import numpy as np
@@ -279,3 +280,22 @@ def test_files_with_bytes_changed_or_cut_off(tmp_path, kind, changes, length):
     path.write_bytes(data[: int(length * len(data))])
     check_well_formed(path)
     check_well_formed(path, kind)
+
+
+@pytest.mark.parametrize("text", [b"word " * 2**23, b"user,item\n" + b"u1,i1\n" * 2**22])
+def test_fault_34_a_file_that_unpacks_a_hundredfold_is_refused_on_the_way(text, tmp_path):
+    """What was unpacked until then is all that is in memory."""
+    path = tmp_path / "packed.gz"
+    path.write_bytes(gzip.compress(text))
+    assert len(text) > 200 * path.stat().st_size
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"packed.gz unpacks to more than 16,777,216 bytes, 100"):
+        read_source(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 8 * 2**24
+
+
+def test_fault_34_small_files_and_usual_ones_are_unpacked_whole(tmp_path):
+    (tmp_path / "small.gz").write_bytes(gzip.compress(b"word " * 10**6))
+    assert len(read_corpus(tmp_path / "small.gz")[0].values) == 10**6

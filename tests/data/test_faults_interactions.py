@@ -176,3 +176,56 @@ def test_any_goals_and_core(tmp_path, goals, core):
     except ValueError:
         return
     assert source.goals.shape == source.sequences.values.shape
+
+
+RIGHT = "user,item,time\nu1,tea,1\nu1,rum,2\nu2,tea,3\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RIGHT.replace("\n", "\r"),
+        RIGHT.replace("\n", "\r\n"),
+        RIGHT.replace(",", ", "),
+        RIGHT.replace(",", " ,"),
+        RIGHT.replace("user,item", " user , item "),
+        RIGHT.replace("tea", '"tea"').replace(",", ", "),
+    ],
+    ids=["CR", "CRLF", "blanks after", "blanks before", "spaced header", "quotes after blanks"],
+)
+def test_fault_41_a_log_is_read_right_whatever_surrounds_its_fields(text, tmp_path):
+    (tmp_path / "log").write_bytes(text.encode())
+    source = read_source(tmp_path / "log")
+    assert source.kind == "csv"
+    assert (source.columns.user, source.columns.item, source.columns.time) == (
+        "user", "item", "time"
+    )  # fmt: skip
+    found = source.vocabulary.keys.str.strip_chars().to_list()
+    assert found == ["tea", "rum"]
+    assert source.sequences.values.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user,item,time\nu1,tea,1\nu1,rum\n", "log, column time, row 2: the time is missing"),
+        ("user,item,time\nu1,tea,1\nu1,rum,2,9\n", "log, row 2: 4 fields, but 3 in the first"),
+        ('user,item,time\nu1,tea,1\nu1,"rum,2\nu2,tea,3\n', "log, row 2: a quote is opened"),
+        ('user,item,time\nu1,"tea"s,1\nu1,rum,2\n', "log, row 1: quotes are wrong"),
+        ("1,2,3\n1,2,3,4\n", "log, row 2: 4 fields, but 3 in the first"),
+        ('1,2,3\n1,"2,3\n', "log, row 2: a quote is opened"),
+    ],
+)
+def test_fault_41_a_broken_row_is_named_and_never_taken_for_text(text, message, tmp_path):
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_source(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["well, then\nso it is\n", "Dear user, take an item.\nor not\n", "one, two\nthree, four\n"],
+)
+def test_sentences_with_commas_stay_text(text, tmp_path):
+    (tmp_path / "log").write_text(text)
+    assert read_source(tmp_path / "log").kind == "text"

@@ -19,7 +19,7 @@ from widemax.data.reading.tables import formats, recognise
         ('user,item\n1,"2, or 3"\n', "csv"),
         ("user\titem\r\n1\t2\r\n", "csv"),
         ("1,2,3\n4,5,6\n", "csv"),
-        ("1,2,3\n4,5\n", "text"),
+        ("1,2,3\n4,5\n", "csv"),
         ("well, then\nhello, world\n", "text"),
         ("a,b\nno comma\n", "text"),
         ("1 2\n3 4\n", "pairs"),

@@ -99,8 +99,9 @@ def notes_on(head: Head, fit: ProposalFit | None) -> tuple[str, ...]:
     if objective is sampled_softmax and fit is not None and fit.max_expected_count > 1.001:
         notes.append(
             f"A target is expected {fit.max_expected_count:.3g} times among the candidates, and "
-            "only one copy competes: its gradient is up to 1 / (1 − P) times too large. Draw "
-            "distinct classes (unique=True), or use corrected_log_q."
+            "only one copy competes: its gradient is up to 1 / (1 − P) times too large. Take the "
+            "objective corrected_log_q, or draw fewer classes, or distinct ones where the sampler "
+            "can (unique=True)."
         )
     if fit is not None and fit.divergence == math.inf:
         notes.append("Some classes are never drawn: they never compete, whatever num_samples is.")

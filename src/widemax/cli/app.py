@@ -9,7 +9,7 @@ import typer
 
 from widemax.cli.analogy import analogy
 from widemax.cli.demo import demo
-from widemax.cli.errors import ErrorDisplay
+from widemax.cli.errors import ErrorDisplay, notes_in_one_line
 from widemax.cli.evaluate import evaluate
 from widemax.cli.export import export
 from widemax.cli.generate import generate
@@ -67,6 +67,7 @@ def options(
 def run_app(arguments: list[str], errors: ErrorDisplay) -> None:
     """Run a verb; an error is one line: exit code 2 for a mistake, 1 for a defect."""
     try:
-        app(arguments, obj=errors)
+        with notes_in_one_line():
+            app(arguments, obj=errors)
     except Exception as error:
         sys.exit(errors.show(error))

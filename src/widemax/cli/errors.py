@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import typer
@@ -37,6 +41,31 @@ class ErrorDisplay:
         about = f"{type(error).__name__}: {printable(first)}" if first else type(error).__name__
         hint = "" if self.tracebacks else " (widemax --debug ... shows the traceback)"
         return f"unexpected {about}{hint}"
+
+
+class _PrintedLog(logging.Handler):
+    """Prints what the library logs, with control characters of file names shown as escapes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record on stderr."""
+        typer.echo(printable(record.getMessage()), err=True)
+
+
+@contextmanager
+def notes_in_one_line() -> Iterator[None]:
+    """Show warnings and log records as one line each, without the line of code they come from."""
+    log, handler = logging.getLogger("widemax"), _PrintedLog(logging.WARNING)
+
+    def show(message: Warning | str, *_: object) -> None:
+        typer.echo(f"note: {printable(' '.join(str(message).split()))}", err=True)
+
+    log.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show  # type: ignore[assignment]
+            yield
+    finally:
+        log.removeHandler(handler)
 
 
 def one_line(error: Exception) -> str:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from widemax.cli.answers import path_of
 from widemax.cli.config_options import ConfigCommand as TrainCommand
 from widemax.cli.config_options import Settings, with_config_options
+from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
 from widemax.config.resolution import all_options
@@ -151,7 +152,7 @@ class _Display:
         self.task = self.bar.add_task("training", total=None)
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def training(self, training: Training, *, vectors: Path | None) -> None:
         """Say what is about to be trained."""

@@ -101,7 +101,10 @@ def exposure_figures(exposure: Tensor, counts: Tensor) -> dict[str, float]:
     """
     classes, total = len(exposure), int(exposure.sum())
     if not total:
-        raise ValueError("exposure must hold a recommendation, got none: all classes left out?")
+        raise ValueError(
+            f"there is nothing to recommend: each history has all {classes:,} classes, or all that "
+            "can be found, and what a user had before is left out"
+        )
     rising = exposure.sort().values.double()
     place = torch.arange(1, classes + 1, dtype=torch.float64)
     return {

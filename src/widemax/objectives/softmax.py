@@ -183,11 +183,11 @@ def _check_expected_counts(
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
     if not torch.compiler.is_compiling() and bool((target_log_expected_count > 1e-3).any()):
-        most = float(target_log_expected_count.max().exp())
+        # Without the number, so that Python shows it once and not at every batch.
         warnings.warn(
-            f"sampled_softmax: a target's expected count among the candidates is {most:.3g}; above "
-            "1 its gradient is too large (up to 1 / (1 − P) times). Draw distinct classes "
-            "(unique=True), or use corrected_log_q",
+            "sampled_softmax: a target is expected more than once among the candidates, and its "
+            "gradient is too large (up to 1 / (1 − P) times). Take the objective corrected_log_q, "
+            "or draw fewer classes, or distinct ones where the sampler can (unique=True)",
             stacklevel=3,
         )
     return target_log_expected_count, log_expected_count

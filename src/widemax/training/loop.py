@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -58,6 +59,22 @@ class Progress:
     """How many validations since then were no better."""
     finished: str = ""
     """Why training ended: "steps", "time" or "patience"; empty while it has not."""
+
+
+def _warn_if_not_finite(metric: str, value: float) -> None:
+    """Say that a metric cannot tell which checkpoint is best; the same text once a run."""
+    if math.isnan(value):
+        warnings.warn(
+            f"validation: {metric} is NaN, so that no checkpoint is the best one: the model gives "
+            "scores that are not finite (a smaller learning rate may help)",
+            stacklevel=4,
+        )
+    elif math.isinf(value):
+        warnings.warn(
+            f"validation: {metric} is infinite, so that no checkpoint is the best one: some target "
+            'has probability 0; let another metric decide, such as "ndcg@20"',
+            stacklevel=4,
+        )
 
 
 class Loop:
@@ -124,6 +141,7 @@ class Loop:
         metrics = dict(self.validate())
         # Kept as something to minimise: recall and its like are better when larger.
         value = metrics[plan.metric] * (1 if plan.metric == "loss" else -1)
+        _warn_if_not_finite(plan.metric, value)
         is_best = value < progress.best
         if is_best:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0

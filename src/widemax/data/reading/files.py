@@ -11,18 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from widemax.storage.files import open_to_read
 
 HEAD_BYTES = 2**16
 """How much of a file is looked at to recognise what it holds."""
 
+MAX_EXPANSION = 100
+"""How many times its size a packed file may unpack to; text and logs take 3 to 30."""
+
 BOM = b"\xef\xbb\xbf"
 
 _BLANK = bytes.maketrans(b"\t\v\f\r", b"    ")
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_ALWAYS_TAKEN = 2**24  # bytes: small files of a few words are packed more tightly
+_BLOCK_BYTES = 2**24
 
 
 def files_of(path: str | Path) -> list[Path]:
@@ -59,7 +64,9 @@ def files_of(path: str | Path) -> list[Path]:
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Yield the bytes of a file, decompressed; what fails is a ValueError that names the file.
 
-    gzip (RFC 1952) and zstd (RFC 8878) are recognised by their first bytes, whatever the name.
+    gzip (RFC 1952) and zstd (RFC 8878) are recognised by their first bytes, whatever the name. One
+    that unpacks to more than 16 MB and more than ``MAX_EXPANSION`` times its size is refused when
+    it gets there: a file of 2 MB must not fill the memory.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "words"
@@ -84,9 +91,30 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             return
         try:
             with unpack(raw) as unpacked:
-                yield unpacked
+                yield cast("BinaryIO", _BoundedReader(unpacked, path))
         except errors as error:
             raise ValueError(f"{path} is not a whole {name} file: {error}") from error
+
+
+class _BoundedReader:
+    """Reads what is unpacked, as far as it is no more than the packed file can honestly hold."""
+
+    def __init__(self, unpacked: BinaryIO, path: Path) -> None:
+        self._unpacked, self._path, self._seen = unpacked, path, 0
+        self._most = max(_ALWAYS_TAKEN, MAX_EXPANSION * path.stat().st_size)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return that many bytes, fewer at the end; all that is left if ``size`` is below 0."""
+        if size < 0:
+            return b"".join(iter(lambda: self.read(_BLOCK_BYTES), b""))
+        data = self._unpacked.read(size)
+        self._seen += len(data)
+        if self._seen > self._most:
+            raise ValueError(
+                f"{self._path} unpacks to more than {self._most:,} bytes, {MAX_EXPANSION} times "
+                "its size: unpack it first if it is meant to be so"
+            )
+        return data
 
 
 def _zstd(path: Path) -> Any:
@@ -142,8 +170,19 @@ def with_blanks(data: bytes) -> bytes:
     return data.translate(_BLANK)
 
 
+def unix_lines(text: str) -> str:
+    r"""Return a text whose lines all end in a carriage return with newlines instead.
+
+    >>> unix_lines("rum\rtea"), unix_lines("rum\r\ntea")
+    ('rum\ntea', 'rum\r\ntea')
+    """
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
 def read_all(path: Path) -> str:
     """Return the text of a whole file, without a byte order mark; an empty one is a ValueError.
+
+    Lines end in a newline, whatever they end in in the file.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "words"
@@ -152,7 +191,7 @@ def read_all(path: Path) -> str:
     'rum and tea'
     """
     with opened(path) as file:
-        text = decoded(file.read().removeprefix(BOM), path)
+        text = unix_lines(decoded(file.read().removeprefix(BOM), path))
     if not text.strip():
         raise ValueError(f"{path} is empty")
     return text

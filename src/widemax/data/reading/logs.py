@@ -9,20 +9,14 @@ from pathlib import Path
 import polars as pl
 
 from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times, listed
-from widemax.data.reading.formats import ITEM, TIME, USER
+from widemax.data.reading.formats import TIME, USUAL_NAMES, plain_name
 from widemax.data.reading.tables import format_of, scan_table, table_errors
 from widemax.vocabulary.keys import quoted
 
 GOAL = "goal"
 
-# Without case and punctuation, the likelier ones first. A goal is never guessed.
-_GUESSES = {
-    USER: "userid user uid customerid customer memberid visitorid reviewerid sessionid session",
-    ITEM: "itemid item iid productid product parentasin asin movieid trackid songid artistid "
-    "bookid isbn businessid articleid newsid videoid sku",
-    TIME: "timestamp time ts datetime date unixreviewtime eventtime createdat",
-    GOAL: "",
-}
+# A goal is never guessed.
+_GUESSES = {**USUAL_NAMES, GOAL: ""}
 
 
 @dataclass(frozen=True)
@@ -162,7 +156,7 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
         if given not in there:
             raise ValueError(f"{path} has no column {given!r}: there are {listed(there)}")
         return given
-    plain_names = {"".join(filter(str.isalnum, name.casefold())): name for name in reversed(there)}
+    plain_names = {plain_name(name): name for name in reversed(there)}
     for guess in _GUESSES[role].split():
         if guess in plain_names:
             return plain_names[guess]

@@ -20,6 +20,9 @@ from widemax.validation import check_hidden, check_whole
 # How many of the best scores a support is searched in, before all of them.
 _SUPPORTS = (128, 1024)
 
+# A target without probability makes the loss infinite, and one infinity is no better than another.
+_VALIDATED_BY = {"metric": "ndcg@20"}
+
 
 class SparseHead(BatchHead, ScorerHead):
     """A head with a scorer whose distribution lives on the few best classes of each row.
@@ -86,6 +89,7 @@ def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     "top-k-softmax",
     options=[Option("top_k", 100, "Best classes that share the probability.", least=1, most=2**28)],
     traits=["vectors"],
+    usual=_VALIDATED_BY,
 )
 class TopKSoftmaxHead(SparseHead):
     """The softmax over the k best classes of each row, zero elsewhere.
@@ -183,7 +187,7 @@ class _ProjectionHead(SparseHead):
         return RowLosses(losses, prob, -targets.shares)
 
 
-@declare.head("sparsemax", traits=["vectors"])
+@declare.head("sparsemax", traits=["vectors"], usual=_VALIDATED_BY)
 class SparsemaxHead(_ProjectionHead):
     """The sparsemax: the point of the simplex nearest to the scores.
 
@@ -220,7 +224,7 @@ class SparsemaxHead(_ProjectionHead):
         return (1 - prob.square().sum(-1)) / 2
 
 
-@declare.head("entmax-1.5", traits=["vectors"])
+@declare.head("entmax-1.5", traits=["vectors"], usual=_VALIDATED_BY)
 class Entmax15Head(_ProjectionHead):
     """The 1.5-entmax: halfway between softmax and sparsemax.
 

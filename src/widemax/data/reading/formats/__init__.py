@@ -1,5 +1,13 @@
 """The formats that a log may lie in, one file each: how it is recognised, how its table is read."""
 
-from widemax.data.reading.formats.base import ITEM, TIME, USER, FileHead, TableFormat
+from widemax.data.reading.formats.base import (
+    ITEM,
+    TIME,
+    USER,
+    USUAL_NAMES,
+    FileHead,
+    TableFormat,
+    plain_name,
+)
 
-__all__ = ["ITEM", "TIME", "USER", "FileHead", "TableFormat"]
+__all__ = ["ITEM", "TIME", "USER", "USUAL_NAMES", "FileHead", "TableFormat", "plain_name"]

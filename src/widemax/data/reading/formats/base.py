@@ -8,10 +8,37 @@ from pathlib import Path
 
 import polars as pl
 
-from widemax.data.reading.files import decoded, head_of
+from widemax.data.reading.files import decoded, head_of, unix_lines
 
 USER, ITEM, TIME = "user", "item", "time"
 """The names of columns in formats without a header."""
+
+USUAL_NAMES = {
+    USER: "userid user uid customerid customer memberid visitorid reviewerid sessionid session",
+    ITEM: "itemid item iid productid product parentasin asin movieid trackid songid artistid "
+    "bookid isbn businessid articleid newsid videoid sku",
+    TIME: "timestamp time ts datetime date unixreviewtime eventtime createdat",
+}
+"""What columns are usually called, without case and punctuation, the likelier ones first."""
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a column without case and punctuation.
+
+    >>> plain_name(" User_ID")
+    'userid'
+    """
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def names_a_log(fields: list[str]) -> bool:
+    """Return whether a first line names a column of users and one of items, as no sentence does.
+
+    >>> names_a_log(["userId", "rating", "movieId"]), names_a_log(["dear user", "item"])
+    (True, False)
+    """
+    plain = {plain_name(field) for field in fields}
+    return all(plain & set(USUAL_NAMES[role].split()) for role in (USER, ITEM))
 
 
 class FileHead:
@@ -30,9 +57,8 @@ class FileHead:
     @cached_property
     def lines(self) -> list[str]:
         """The lines that are not blank; a file without any, or that is no text, is an error."""
-        lines = [
-            line.rstrip("\r") for line in decoded(self.raw, self.path).split("\n") if line.strip()
-        ]
+        text = unix_lines(decoded(self.raw, self.path))
+        lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
         if not lines:
             raise ValueError(f"{self.path} is empty")
         return lines

@@ -10,7 +10,14 @@ from pathlib import Path
 import polars as pl
 
 from widemax.data.reading.files import read_all
-from widemax.data.reading.formats.base import ITEM, TIME, USER, FileHead, TableFormat
+from widemax.data.reading.formats.base import (
+    ITEM,
+    TIME,
+    USER,
+    FileHead,
+    TableFormat,
+    names_a_log,
+)
 from widemax.declarations import declare
 from widemax.vocabulary.keys import quoted
 
@@ -26,13 +33,21 @@ class CsvFormat(TableFormat):
 
     @staticmethod
     def recognises(head: FileHead) -> bool:
-        """Return whether lines have as many columns each, and no blank after a separator.
+        """Return whether the first line can only be one of a table, or all lines agree with it.
 
-        The separator is that of which the first line has most; a comma in a sentence is followed by
-        a blank.
+        It can if it names a user and an item, or holds numbers between commas: what is wrong below
+        it is then an error of a row. Else all lines have as many columns, and no blank follows a
+        separator: a comma in a sentence is followed by one. The separator is that of which the
+        first line has most.
         """
-        separator = _separator_of(head.lines[0])
-        if not separator or f"{separator} " in head.lines[0]:
+        first = head.lines[0]
+        separator = _separator_of(first)
+        if not separator:
+            return False
+        fields = _fields_of(first, separator)
+        if names_a_log(fields) or (separator != "\t" and all(map(_is_number, fields))):
+            return True
+        if f"{separator} " in first:
             return False
         try:
             return len({len(row) for row in csv.reader(head.lines, delimiter=separator)}) == 1
@@ -55,15 +70,24 @@ def _separator_of(line: str) -> str:
     return best if best in line else ""
 
 
+def _fields_of(line: str, separator: str) -> list[str]:
+    """Return the fields of a first line, without the blanks around them."""
+    try:
+        fields = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+    except csv.Error:
+        return []
+    return [field.strip() for field in fields]
+
+
 def _csv(text: str, path: Path) -> pl.DataFrame:
     first = text.split("\n", 1)[0].rstrip("\r")
     separator = _separator_of(first)
     if not separator:
         raise ValueError(f"{path}, line 1: no tab, comma or semicolon in {quoted(first)}")
-    fields = next(csv.reader([first], delimiter=separator))
+    fields = _fields_of(first, separator)
     has_header = not any(map(_is_number, fields))
     try:
-        return pl.read_csv(
+        table = pl.read_csv(
             io.BytesIO(text.encode()),
             separator=separator,
             has_header=has_header,
@@ -71,22 +95,36 @@ def _csv(text: str, path: Path) -> pl.DataFrame:
             new_columns=None if has_header else _names_without_header(fields),
         )
     except pl.exceptions.PolarsError:
-        _check_widths(text, separator, has_header, path)
+        _check_rows(text, separator, has_header, path)
         raise
+    if not has_header:
+        return table
+    # Where blanks follow the separators of the header, they do in every row.
+    blanks_around = f"{separator} " in first
+    return _without_blanks(table) if blanks_around else table.rename(str.strip)
 
 
-def _check_widths(text: str, separator: str, has_header: bool, path: Path) -> None:
-    """Name the first row that has more fields than the first one: polars does not say which."""
-    rows = csv.reader(io.StringIO(text), delimiter=separator)
+def _without_blanks(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without blanks around names and fields, nor the quotes they kept shut."""
+    plain = pl.all().str.strip_chars().str.replace(r'(?s)^"(.*)"$', "$1")
+    return table.select(plain).rename(lambda name: name.strip().strip('"'))
+
+
+def _check_rows(text: str, separator: str, has_header: bool, path: Path) -> None:
+    """Name the first row that is wrong: polars does not say which."""
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    row = width = 0
     try:
-        width = len(next(rows))
-        for row, fields in enumerate(rows, start=1 if has_header else 2):
+        for fields in rows:
+            width = width or len(fields)
+            row += 1
             if len(fields) > width:
-                raise ValueError(
-                    f"{path}, row {row:,}: {len(fields):,} fields, but {width:,} in the first line"
-                )
-    except csv.Error:
-        return  # then what polars said must do
+                found = f"{len(fields):,} fields, but {width:,} in the first line"
+                raise ValueError(f"{path}, row {row - has_header:,}: {found}")
+    except csv.Error as error:
+        ends = "unexpected end" in str(error) or "field larger" in str(error)
+        problem = "a quote is opened and not closed" if ends else f"quotes are wrong ({error})"
+        raise ValueError(f"{path}, row {row + 1 - has_header:,}: {problem}") from error
 
 
 def _names_without_header(fields: list[str]) -> list[str]:

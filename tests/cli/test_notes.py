@@ -1,0 +1,79 @@
+"""What the program says beside its answers: once, in one line, and safe to print."""
+
+import random
+
+import pytest
+
+from widemax.cli import main
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A log with an item so popular that a batch holds it more than once."""
+    draw = random.Random(0)
+    rows = [
+        f"u{user},i{int(30 * draw.random() ** 4)},{time}" for user in range(60) for time in range(9)
+    ]
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    path.write_text("\n".join(["user,item,time", *rows]) + "\n")
+    return path
+
+
+def train(capfd, log, folder, *flags):
+    """Train a small run; return what was said on stderr."""
+    given = ("--epochs", "3", "--dimension", "4", "--validation-size", "20", *flags)
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", str(log), "--folder", str(folder), *given])
+    said = capfd.readouterr().err
+    assert not stopped.value.code, said
+    return said
+
+
+def test_a_folder_does_not_drive_the_terminal(log, tmp_path, capfd):
+    said = train(capfd, log, tmp_path / "a\x1b[31m[bold]b")
+    assert "\x1b" not in said
+    assert r"a\x1b[31m[bold]b" in said
+
+
+def test_a_source_that_is_warned_of_does_not_either(log, tmp_path, capfd):
+    rows = log.read_text().splitlines()
+    unsorted = tmp_path / "log\x1b[31m.csv"
+    unsorted.write_text("\n".join([rows[0], *reversed(rows[1:])]) + "\n")
+    said = train(capfd, unsorted, tmp_path / "run")
+    assert "not in time order" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.filterwarnings("default:sampled_softmax:UserWarning")
+def test_a_warning_comes_once_and_can_be_followed(log, tmp_path, capfd):
+    said = train(capfd, log, tmp_path / "run", "--sampler", "in-batch", "--batch-size", "64")
+    warned = [line for line in said.splitlines() if "expected more than once" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith("note: ")
+    assert "corrected_log_q" in warned[0]
+    calm = train(
+        capfd, log, tmp_path / "calm", "--sampler", "in-batch", "--objective", "corrected-log-q"
+    )
+    assert "expected more than once" not in calm
+
+
+@pytest.mark.parametrize("head", ["sparsemax", "entmax-1.5", "top-k-softmax"])
+def test_a_sparse_head_is_validated_by_what_is_finite(head, log, tmp_path, capfd):
+    few = ("--top-k", "2") if head == "top-k-softmax" else ()
+    said = train(capfd, log, tmp_path / "run", "--head", head, *few)
+    assert "is infinite" not in said
+    said = train(capfd, log, tmp_path / "by-loss", "--head", head, "--metric", "loss", *few)
+    if "loss inf" in said:
+        assert said.count("loss is infinite, so that no checkpoint is the best one") == 1
+
+
+def test_an_infinite_validation_is_said(log, tmp_path, capfd):
+    flags = ("--head", "top-k-softmax", "--top-k", "1", "--metric", "loss")
+    said = train(capfd, log, tmp_path / "run", *flags)
+    assert "loss inf" in said
+    assert said.count("note: validation: loss is infinite") == 1
+
+
+def test_fewer_draws_than_asked_for_are_said(log, tmp_path, capfd):
+    said = train(capfd, log, tmp_path / "run", "--num-samples", "1024")
+    assert "num_samples = 1,024 is more than there are to choose from: " in said
