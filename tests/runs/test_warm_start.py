@@ -16,7 +16,11 @@ from widemax.runs.preparing import prepare
 from widemax.runs.warm_start import warm_start
 
 ITEMS = [f"i{item}" for item in range(30)]
-LEARNED = [name for name, each in declared("model").items() if "gradients" in each.traits]
+LEARNED = [
+    name
+    for name, each in declared("model").items()
+    if "gradients" in each.traits and "head" in each.slots
+]
 
 
 def write_log(path, items):

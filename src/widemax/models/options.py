@@ -36,6 +36,12 @@ SESSION_GAP = Option(
     most=1e12,
     group="Data",
 )
+GOAL_COLUMN = Option(
+    "goal_column",
+    "",
+    "Column that is true for an item booked; empty: each session's last, or, of requests, all.",
+    group="Data",
+)
 USER_FEATURES = Option(
     "user_features",
     "",

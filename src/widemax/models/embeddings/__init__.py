@@ -1,9 +1,22 @@
 """The skip-gram family: vectors from what stands together."""
 
 from widemax.models.embeddings.airbnb import Airbnb, GoalBatch, GoalWindows
+from widemax.models.embeddings.airbnb_types import (
+    AirbnbTypes,
+    RequestBatch,
+    RequestWindows,
+    TypeEncoder,
+    TypeScorer,
+    types_of,
+)
 from widemax.models.embeddings.eges import EGES
 from widemax.models.embeddings.item2vec import Item2Vec, shuffled_baskets
 from widemax.models.embeddings.kernel_steps import Word2VecSteps, train_word2vec
+from widemax.models.embeddings.new_items import (
+    nearest_known,
+    place_new_classes,
+    place_new_items,
+)
 from widemax.models.embeddings.word2vec import (
     CBOW,
     BagModel,
@@ -17,15 +30,24 @@ __all__ = [
     "CBOW",
     "EGES",
     "Airbnb",
+    "AirbnbTypes",
     "BagModel",
     "GoalBatch",
     "GoalWindows",
     "Item2Vec",
+    "RequestBatch",
+    "RequestWindows",
     "SkipGram",
+    "TypeEncoder",
+    "TypeScorer",
     "Word2VecSteps",
     "WordModel",
     "keep_probability",
+    "nearest_known",
+    "place_new_classes",
+    "place_new_items",
     "shuffled_baskets",
     "start_small",
     "train_word2vec",
+    "types_of",
 ]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.declarations import Option, Setup, declare
+from widemax.declarations.shared import ITEM_FEATURES
+from widemax.encoders import BagEncoder
+from widemax.heads import Head, ScorerHead
 from widemax.models.embeddings.item2vec import Item2Vec
+from widemax.models.embeddings.new_items import (
+    nearest_known,
+    place_new_classes,
+    place_new_items,
+)
 from widemax.models.options import (
     DIMENSION,
+    GOAL_COLUMN,
     MAX_HISTORY,
     NEIGHBOURS,
     SESSION_GAP,
@@ -72,14 +82,18 @@ class GoalWindows(Windows):
         SUBSAMPLE,
         SESSION_GAP,
         MAX_HISTORY,
+        GOAL_COLUMN,
+        ITEM_FEATURES,
         Option(
-            "goal_column",
-            "",
-            "Column that is true for an item booked or bought; empty takes each session's last.",
-            group="Data",
+            "new_item_neighbours",
+            3,
+            "Known items, those with most features in common, whose mean vector a new item gets.",
+            least=1,
+            most=1000,
+            of_features=True,
         ),
     ],
-    traits=["gradients"],
+    traits=["gradients", "new-items"],
     usual={
         **NEIGHBOURS,
         "dimension": 32,
@@ -102,12 +116,19 @@ class Airbnb(Item2Vec):
     Reference: Grbovic & Cheng, "Real-time Personalization using Embeddings for Search Ranking at
     Airbnb", 2018.
 
-    Use when: sessions of clicks end in bookings, and are mostly of one market. Avoid when: there
-    are neither goals nor markets (``Item2Vec``).
+    Use when: sessions of clicks end in bookings, and are mostly of one market; items that nobody
+    has seen yet must be found too. Avoid when: there are neither goals nor markets (``Item2Vec``).
+
+    An item that no session has, but the file of features, gets the mean of the vectors of the
+    ``new_item_neighbours`` known items of its market that share most of its other categorical
+    features, and among these are nearest by its numbers (``nearest_known``). The paper takes the 3
+    nearest by distance among those of the same type and price. It does so whenever the model is
+    put into ``eval`` mode, for the vectors u and, in a table, o; training does not change them.
 
     The paper predicts the booking from the click alone, without negatives; here it is a pair like
     all others of a window: predicted both ways, so that the vectors u of both come near, and by any
-    head. There is one loss for each pair: those of the windows, of bookings from clicks, of clicks
+    head. Without ``goal_column`` the last item of each session is what it led to.
+    There is one loss for each pair: those of the windows, of bookings from clicks, of clicks
     from bookings. ``subsample`` thins the windows, never the goals. Trained with gradients.
 
     >>> import polars as pl
@@ -120,7 +141,51 @@ class Airbnb(Item2Vec):
     >>> losses = model(windows.batch(torch.arange(5)), generator=torch.Generator().manual_seed(0))
     >>> round(losses[-1].item(), 4)  # 11 scores of 0: log 2 each
     7.6246
+
+    A home in Oslo that nobody has seen:
+
+    >>> model = Airbnb.create([9, 8, 7, 0], item_features=cities, dimension=4).eval()
+    >>> torch.equal(model.key_vectors()[3], model.key_vectors()[2])
+    True
     """
+
+    nearest: Tensor
+
+    def __init__(
+        self,
+        encoder: BagEncoder,
+        head: Head,
+        *,
+        keep: Tensor | None = None,
+        nearest: Tensor | None = None,
+    ) -> None:
+        super().__init__(encoder, head, keep=keep)
+        if nearest is None:
+            nearest = torch.full((encoder.num_classes, 1), ABSENT)
+        # What was seen in training is not known where a run is loaded.
+        self.register_buffer("nearest", nearest)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """Return the untrained model of a run."""
+        model = super().build(setup)
+        model.nearest = _nearest(setup)
+        return model
+
+    def train(self, mode: bool = True) -> Self:
+        """Change the mode; new items get the vectors of their neighbours as these are now."""
+        if not mode:
+            place_new_items(self.encoder.weight.data, self.nearest)
+            if isinstance(self.head, ScorerHead):
+                place_new_classes(self.head.scorer, self.nearest)
+        return super().train(mode)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any, **options: Any
+    ) -> None:
+        """Load what was saved; a model from before new items had vectors has none of them."""
+        state_dict.setdefault(f"{prefix}nearest", torch.full_like(self.nearest, ABSENT))
+        super()._load_from_state_dict(state_dict, prefix, *rest, **options)
 
     def examples(self, setup: Setup, sequences: Sequences) -> GoalWindows:
         """Return the windows of clicks with what each led to."""
@@ -155,6 +220,19 @@ class Airbnb(Item2Vec):
         hidden = gather_rows(self.encoder.weight, torch.cat([clicks, goals]), sparse=True)
         goal_losses: Tensor = self.head(hidden, torch.cat([goals, clicks]), generator=generator)
         return torch.cat([losses, goal_losses])
+
+
+def _nearest(setup: Setup) -> Tensor:
+    """Return the known items that are most like each new one, int64 [V, k], -1 for none."""
+    k = setup.options.new_item_neighbours
+    codes, _ = setup.side_information()
+    if codes is None:
+        return torch.full((setup.num_classes, k), ABSENT)
+    counts = setup.counts
+    if setup.corpus is not None:
+        # Without those that only held-out users chose.
+        counts = torch.bincount(setup.corpus.values, minlength=setup.num_classes)
+    return nearest_known(codes, counts > 0, k, numbers=setup.item_features.numbers)
 
 
 def _check_goals(goals: Tensor | None, sequences: Sequences) -> Tensor:
