@@ -83,6 +83,15 @@ def check_tensor(name: str, value: Tensor) -> Tensor:
     return value
 
 
+def check_dense(name: str, value: Tensor) -> Tensor:
+    """Return ``value`` if it is a tensor with all its values, neither sparse nor on "meta"."""
+    if check_tensor(name, value).layout != torch.strided:
+        raise ValueError(f"{name} must be dense, got layout {value.layout}: call its to_dense()")
+    if value.is_meta:
+        raise ValueError(f"{name} must hold values, got a tensor on the device meta")
+    return value
+
+
 def as_int64(name: str, ids: Tensor) -> Tensor:
     """Return ``ids`` as int64 if it is a tensor of whole numbers."""
     check_tensor(name, ids)
@@ -133,7 +142,7 @@ def check_targets(targets: Tensor, num_classes: int, *, absent: bool = True) -> 
 
 def check_hidden(hidden: Tensor, dimension: int, *, rows: int | None = None) -> Tensor:
     """Return ``hidden`` if it is a floating [B, ``dimension``] (and has ``rows`` rows)."""
-    if check_tensor("hidden", hidden).dim() != 2 or hidden.shape[1] != dimension:
+    if check_dense("hidden", hidden).dim() != 2 or hidden.shape[1] != dimension:
         raise ValueError(
             f"hidden must have shape [B, {dimension}], got {list(hidden.shape)}; "
             "flatten leading dimensions first"
@@ -143,6 +152,42 @@ def check_hidden(hidden: Tensor, dimension: int, *, rows: int | None = None) -> 
     if rows is not None and hidden.shape[0] != rows:
         raise ValueError(f"hidden has {hidden.shape[0]:,} rows but targets has {rows:,}")
     return hidden
+
+
+def check_weights(weights: Tensor, rows: int) -> Tensor:
+    """Return the weights of examples if they are ``rows`` finite numbers of at least 0.
+
+    >>> check_weights(torch.tensor([1.0, 0.0]), rows=2)
+    tensor([1., 0.])
+    """
+    if check_dense("weights", weights).shape != (rows,):
+        raise ValueError(f"weights must have shape [{rows}], got {list(weights.shape)}")
+    if weights.is_complex():
+        raise ValueError(f"weights must be real numbers, got dtype {weights.dtype}")
+    if rows and not torch.compiler.is_compiling():
+        # Smallest and largest carry NaN along.
+        low, high = (float(bound) for bound in torch.aminmax(weights.detach()))
+        if not (low >= 0 and math.isfinite(high)):
+            wrong = low if low < 0 else high
+            raise ValueError(f"weights must be finite and at least 0, got {wrong}")
+    return weights
+
+
+def check_generator(generator: torch.Generator | None, device: torch.device) -> None:
+    """Refuse what is no generator, or one that cannot draw on this device; None is torch's own."""
+    if generator is None:
+        return
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(f"generator must be a torch.Generator, got {type(generator).__name__}")
+    if generator.device.type != device.type:
+        raise ValueError(
+            f"generator must be on {device.type} like hidden, got one on {generator.device.type}"
+        )
+
+
+def check_ignore_index(ignore_index: int) -> int:
+    """Return the target that does not count, which any int64 may be."""
+    return check_whole("ignore_index", ignore_index, -(2**63), 2**63 - 1)
 
 
 Counts = Tensor | NDArray[Any] | Sequence[float]

@@ -13,7 +13,15 @@ from widemax.heads.batch import Batch, read_batch
 from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.validation import check_exclude, check_hidden, check_ids, check_whole
+from widemax.scoring.rows import HALF
+from widemax.validation import (
+    check_exclude,
+    check_generator,
+    check_hidden,
+    check_ids,
+    check_ignore_index,
+    check_whole,
+)
 
 
 class Head(nn.Module, ABC):
@@ -67,8 +75,15 @@ class Head(nn.Module, ABC):
         sampler = getattr(self, "sampler", None)
         return sampler if isinstance(sampler, Sampler) else None
 
-    def _read_batch(self, hidden: Tensor, targets: Tensor, weights: Tensor | None) -> Batch:
-        return read_batch(
+    def _read_batch(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Batch:
+        """Return the examples that count; what is wrong with an argument is said by its name."""
+        batch = read_batch(
             hidden,
             targets,
             weights,
@@ -76,6 +91,25 @@ class Head(nn.Module, ABC):
             dimension=self.dimension,
             ignore_index=self.ignore_index,
         )
+        self._check_hidden(hidden)
+        check_generator(generator, hidden.device)
+        return batch
+
+    def _check_hidden(self, hidden: Tensor) -> Tensor:
+        """Return ``hidden`` if it has the dimension and the precision of the parameters."""
+        check_hidden(hidden, self.dimension)
+        own = next((each.dtype for each in self.parameters() if each.is_floating_point()), None)
+        if own is not None and _precision(hidden.dtype) != _precision(own):
+            raise ValueError(
+                f"hidden must have the precision of the head's parameters, {own}, got "
+                f"{hidden.dtype}: convert one of them"
+            )
+        if torch.is_grad_enabled() and hidden.is_inference():
+            raise ValueError(
+                "hidden was made in inference mode, where nothing has a gradient: clone it, or "
+                "call the head in inference mode too"
+            )
+        return hidden
 
     def _check_ids(self, hidden: Tensor, ids: Tensor) -> Tensor:
         ids, rows = check_ids("ids", ids, self.num_classes), len(hidden)
@@ -86,7 +120,7 @@ class Head(nn.Module, ABC):
     def _check_topk(
         self, hidden: Tensor, k: int, exclude: Tensor | None
     ) -> tuple[int, Tensor | None]:
-        check_hidden(hidden, self.dimension)
+        self._check_hidden(hidden)
         k = check_whole("k", k, 1, self.num_classes)
         if exclude is not None:
             exclude = check_exclude(exclude, len(hidden), self.num_classes)
@@ -111,6 +145,11 @@ class InterestsHead(Protocol):
         """
 
 
+def _precision(dtype: torch.dtype) -> torch.dtype:
+    """Return what is computed in where values have this type."""
+    return torch.float32 if dtype in HALF else dtype
+
+
 class BatchHead(Head):
     """A head whose loss needs no more than a batch: it is read, checked and weighted here.
 
@@ -128,7 +167,7 @@ class BatchHead(Head):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the training loss of each example, [B]; 0 for an ignored one."""
-        batch = self._read_batch(hidden, targets, weights)
+        batch = self._read_batch(hidden, targets, weights, generator)
         return batch.finish(self.batch_losses(batch, generator))
 
     @abstractmethod
@@ -158,10 +197,11 @@ class ScorerHead(Head):
         super().__init__()
         self.scorer = scorer
         self.num_classes, self.dimension = scorer.num_classes, scorer.dimension
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) of the given classes ([S] shared, or [B, S]), or of all, [B, V]."""
+        self._check_hidden(hidden)
         if ids is not None:
             ids = self._check_ids(hidden, ids)
         scores: Tensor = self.scorer(hidden, ids)
@@ -169,11 +209,11 @@ class ScorerHead(Head):
 
     def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Return log Z(x), [B], exactly."""
-        return block_log_normalizer(self._blocks(hidden))
+        return block_log_normalizer(self._blocks(self._check_hidden(hidden)))
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x), exactly normalised, of the given classes or of all."""
-        blocks = self._blocks(hidden)
+        blocks = self._blocks(self._check_hidden(hidden))
         log_normalizer = block_log_normalizer(blocks)[:, None]
         scores = block_scores(blocks, None if ids is None else self._check_ids(hidden, ids))
         if torch.is_grad_enabled():
@@ -181,6 +221,7 @@ class ScorerHead(Head):
         # The result may be [B, V]: with no graph to keep, it is not allocated twice.
         return scores.sub_(log_normalizer)
 
+    @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
         k, exclude = self._check_topk(hidden, k, exclude)
@@ -188,7 +229,7 @@ class ScorerHead(Head):
 
     def _blocks(self, hidden: Tensor) -> list[ClassBlock]:
         """Return all classes as the scorer puts them into blocks."""
-        return self.scorer.blocks(check_hidden(hidden, self.dimension))
+        return self.scorer.blocks(hidden)
 
     def _target_scores(self, batch: Batch) -> Tensor:
         """Return F(x, t) in the shape of the targets; of class 0 where one is absent."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, check_tensor
+from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, check_weights
 
 
 class Batch(NamedTuple):
@@ -64,8 +64,8 @@ def read_batch(
         kept = ~ignored if targets.dim() == 1 else ~ignored.all(-1)
     size = targets.shape[0]
     check_hidden(hidden, dimension, rows=size)
-    if weights is not None and check_tensor("weights", weights).shape != (size,):
-        raise ValueError(f"weights must have shape [{size}], got {list(weights.shape)}")
+    if weights is not None:
+        check_weights(weights, size)
     if kept is None or bool(kept.all()):
         return Batch(hidden, targets, None, size, weights)
     rows = kept.nonzero()[:, 0]

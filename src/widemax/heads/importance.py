@@ -108,7 +108,7 @@ class ImportanceHead(SamplerHead):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Draw until the sample is large enough and return the loss of each example, [B]."""
-        batch = self._read_batch(hidden, targets, weights)
+        batch = self._read_batch(hidden, targets, weights, generator)
         self._check_unlimited(batch.targets)
         if context is not None:
             self._set_context(context, batch)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from widemax.candidates import TopK
 from widemax.heads.base import Head
 from widemax.sampling import Sampler
-from widemax.validation import check_hidden, check_whole
+from widemax.validation import check_whole
 
 
 class LayeredHead(Head):
@@ -72,11 +72,11 @@ class LayeredHead(Head):
         """Return log P(y | x), exactly normalised, of the given classes or of all."""
         return self.head.log_prob(self._wide(hidden), ids)
 
+    @torch.no_grad()
     def topk(self, hidden: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
         """Return the k best classes, leaving out ``exclude`` [B, E], padded with -1."""
         return self.head.topk(self._wide(hidden), k, exclude=exclude)
 
     def _wide(self, hidden: Tensor) -> Tensor:
-        check_hidden(hidden, self.dimension)
-        wide: Tensor = self.layer(hidden)
+        wide: Tensor = self.layer(self._check_hidden(hidden))
         return wide

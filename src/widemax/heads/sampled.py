@@ -70,7 +70,7 @@ class SampledHead(SamplerHead):
     ) -> Tensor:
         """Draw candidates and return the objective of each example, [B]."""
         # All is checked before anything is drawn: a refused batch must not teach the sampler.
-        batch = self._read_batch(hidden, targets, weights)
+        batch = self._read_batch(hidden, targets, weights, generator)
         if history is not None:
             history = check_ids("history", history, self.num_classes, absent=True)
             _check_shape("history", history, len(hidden), "H")
@@ -92,7 +92,7 @@ class SampledHead(SamplerHead):
 
         Interests x are [B, K, D], user [B, D], targets [B].
         """
-        batch = self._read_batch(user, targets, None)
+        batch = self._read_batch(user, targets, None, generator)
         interests = check_interests(interests, user)
         candidates = self._draw(self.num_samples, batch, generator)
         kept = interests if batch.rows is None else interests[batch.rows]

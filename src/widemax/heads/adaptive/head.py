@@ -23,7 +23,7 @@ from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.exact import linear_log_normalizer, linear_scores
 from widemax.scoring.base import BIAS
-from widemax.validation import ABSENT, Counts, check_hidden, check_num_classes
+from widemax.validation import ABSENT, Counts, check_ignore_index, check_num_classes
 
 
 @declare.head(
@@ -106,7 +106,7 @@ class AdaptiveHead(BatchHead):
         self.num_classes = num_classes
         self.cutoffs = check_cutoffs(list(cutoffs), num_classes)
         self.reduction = reduction
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         limits = [*self.cutoffs, self.num_classes]
         self.shortlist = limits[0]
         self.weight = nn.Parameter(torch.empty(self.shortlist + len(self.cutoffs), dimension))
@@ -211,7 +211,7 @@ class AdaptiveHead(BatchHead):
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x), exactly normalised, of the given classes or of all."""
-        check_hidden(hidden, self.dimension)
+        self._check_hidden(hidden)
         if ids is None:
             ids = torch.arange(self.num_classes, device=hidden.device)
         ids = self._check_ids(hidden, ids)

@@ -15,7 +15,7 @@ from widemax.heads.batch import Batch, label_shares
 from widemax.heads.sparse.loss import RowLosses, SparseLoss, Support, Targets, row_chunks
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
-from widemax.validation import check_hidden, check_whole
+from widemax.validation import check_whole
 
 # How many of the best scores a support is searched in, before all of them.
 _SUPPORTS = (128, 1024)
@@ -58,7 +58,7 @@ class SparseHead(BatchHead, ScorerHead):
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x) of the given classes or of all; −inf where P is 0."""
-        check_hidden(hidden, self.dimension)
+        self._check_hidden(hidden)
         if ids is not None:
             ids = self._check_ids(hidden, ids)
             ids = ids.expand(len(hidden), -1) if ids.dim() == 1 else ids

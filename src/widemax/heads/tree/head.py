@@ -15,7 +15,12 @@ from widemax.heads.batch import Batch
 from widemax.heads.tree.model import TreeModel, by_rows
 from widemax.heads.tree.tree import Tree
 from widemax.scoring.base import BIAS
-from widemax.validation import check_hidden, check_num_samples, check_whole
+from widemax.validation import (
+    check_generator,
+    check_ignore_index,
+    check_num_samples,
+    check_whole,
+)
 
 
 @declare.head(
@@ -78,7 +83,7 @@ class HierarchicalHead(BatchHead):
         self.num_classes = tree.num_classes
         self.dimension = dimension
         self.sparse = sparse
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         self.weight = nn.Parameter(torch.zeros(len(tree.children), dimension))
         self.bias = nn.Parameter(torch.zeros(len(tree.children))) if bias else None
         self.tree = tree
@@ -113,7 +118,7 @@ class HierarchicalHead(BatchHead):
 
     def log_prob(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return log P(y | x), exactly, of the given classes ([S] or [B, S]) or of all, [B, V]."""
-        check_hidden(hidden, self.dimension)
+        self._check_hidden(hidden)
         if ids is None:
             return by_rows(self._model.all_log_prob, 4 * self.num_classes, hidden)
         ids = self._check_ids(hidden, ids)
@@ -139,8 +144,9 @@ class HierarchicalHead(BatchHead):
         self, hidden: Tensor, num_samples: int, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return classes drawn from P(y | x), with replacement, [B, ``num_samples``]."""
-        check_hidden(hidden, self.dimension)
+        self._check_hidden(hidden)
         num_samples = check_num_samples(num_samples, rows=len(hidden))
+        check_generator(generator, hidden.device)
         return self._model.sample(hidden, num_samples, generator)
 
     @property
