@@ -93,13 +93,13 @@ ROWS = {
         },
     ),
     "eges": Row("EGES", "eges", {**_EGES, "learning_rate": 0.2, "epochs": 24, "max_history": 5}),
-    "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", _SOFTMAX),
+    "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", {**_SOFTMAX, "example_age": "off"}),
     "two_tower": Row("two-tower", "two-tower", _SOFTMAX),
     "mind_1": Row("MIND, K = 1", "mind", {**_MIND, "num_interests": 1}),
     "mind_2": Row("MIND, K = 2", "mind", {**_MIND, "num_interests": 2}),
     "mind_4": Row("MIND, K = 4", "mind", {**_MIND, "num_interests": 4}),
-    "mind_8": Row("MIND, K = 8", "mind", {**_MIND, "num_interests": 8}),
-    "sdm": Row("SDM", "sdm", _SOFTMAX),
+    # The last ten films are the session, the forty before them the long-term half.
+    "sdm": Row("SDM", "sdm", {**_MIND, "max_history": 50, "short": 10}),
     "sasrec": Row("SASRec", "sasrec", {"epochs": 100, "patience": 8}),
     # What a new film is like is told by the whole of a taste, not by its last turn.
     "eges_new": Row("EGES", "eges", {**_EGES, "max_history": 100}, new_films=True),
