@@ -237,18 +237,18 @@ def test_size_and_lines_are_bounded(tmp_path):
     path.write_bytes(b"#\n" * (MAX_BYTES // 2))
     assert read_toml(path) == {}
     path.write_bytes(b"#\n" * (MAX_BYTES // 2) + b"#")
-    with pytest.raises(ValueError, match="more than 32,768 bytes"):
+    with pytest.raises(ValueError, match="more than 65,536 bytes"):
         read_toml(path)
     path.write_text("epochs = 3\n#" + "x" * (MAX_LINE - 1))
     assert read_toml(path) == {"epochs": 3}
     path.write_text("epochs = 3\n" + ".".join("a" * MAX_LINE) + " = 1")
-    with pytest.raises(ValueError, match=r"line 2: a line may have 2,100 characters, this one has"):
+    with pytest.raises(ValueError, match=r"line 2: a line may have 4,100 characters, this one has"):
         read_toml(path)
 
 
 @pytest.mark.skipif(not ENDLESS.exists(), reason="no file without end on this system")
 def test_a_file_without_end_is_not_read_to_it():
-    with pytest.raises(ValueError, match="more than 32,768 bytes"):
+    with pytest.raises(ValueError, match="is no regular file"):
         read_toml(ENDLESS)
 
 
