@@ -11,16 +11,19 @@ from widemax.cli import main
 
 # A server that has imported all and computed nothing, so that no thread is lost by its forks.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.runs.run_processes", "widemax.cli.runs", "torch", "polars"])
+_FORKS.set_forkserver_preload(
+    ["tests.runs.run_processes", "widemax.cli.app", "widemax.runs.preparing", "torch", "polars"]
+)
 
 
-def start(arguments, output, *, interrupt=None, limit=None):
+def start(arguments, output, *, interrupt=None, limit=None, memory=None):
     """Start ``widemax`` with its output in a file; return the process.
 
-    ``interrupt`` names a module, an attribute and the call of it in which Ctrl-C is pressed.
+    ``interrupt`` names a module, an attribute and the call of it in which Ctrl-C is pressed;
+    ``limit`` is the longest file in bytes, ``memory`` what it may take beside what it starts with.
     """
     given = [str(argument) for argument in arguments]
-    process = _FORKS.Process(target=_run, args=(given, str(output), interrupt, limit))
+    process = _FORKS.Process(target=_run, args=(given, str(output), interrupt, limit, memory))
     process.start()
     return process
 
@@ -32,7 +35,7 @@ def finish(arguments, output, **options):
     return process.exitcode, output.read_text()
 
 
-def _run(arguments, output, interrupt, limit):
+def _run(arguments, output, interrupt, limit, memory):
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -45,6 +48,12 @@ def _run(arguments, output, interrupt, limit):
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if memory is not None:
+        import resource
+
+        with open("/proc/self/statm") as file:  # noqa: PTH123
+            most = int(file.read().split()[0]) * resource.getpagesize() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     with contextlib.suppress(BrokenPipeError):
         main()
 
