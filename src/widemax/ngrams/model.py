@@ -41,6 +41,8 @@ from widemax.vocabulary.keys import Key
 class NGramModel:
     """p(y | the last n − 1 classes), counted from sentences and smoothed.
 
+    That nothing before these matters is the Markov assumption.
+
     Formula: p(y | c) = max(count(c, y) − D, 0) / Σ_y count(c, y) + γ(c) · p(y | c'), where c' is c
     without its first id, γ(c) what the discounts D took, and p = 1/V below the unigram. Below the
     longest n-grams ``kneser_ney`` and ``modified_kneser_ney`` count the different ids before an
