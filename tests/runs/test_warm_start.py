@@ -53,7 +53,7 @@ def config_of(data, model, scorer):
         bias=True,
         dimension=6,
         steps=2,
-        batch_size=8,
+        batch_size=64,
         num_samples=5,
         min_count=1,
         threads=1,
