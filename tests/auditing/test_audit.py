@@ -320,6 +320,36 @@ def test_the_bias_of_candidates_from_the_batch_falls_as_batches_grow(name):
     assert not many.biased
 
 
+class OncePerBatch:
+    """Of log Q what Yi et al. 2019 estimate: a class counts once, however often it is in a batch."""
+
+    def __init__(self):
+        self.visits, self.batches, self.targets = torch.zeros(V, dtype=torch.float64), 0, 0
+
+    def update(self, targets):
+        self.visits[targets.unique()] += 1
+        self.batches, self.targets = self.batches + 1, self.targets + len(targets)
+
+    def log_prob(self, ids):
+        return (self.visits[ids].clamp(min=1) / self.targets).log()
+
+
+def test_a_log_q_that_counts_a_class_once_a_batch_is_flagged():
+    data, batch_size = covering_examples(), 120
+    reports = {}
+    for frequency in (OncePerBatch(), StreamingFrequency(V, rate=0.002)):
+        for step in range(2000):
+            rows = torch.randperm(len(data[1]), generator=seeded(step))[:batch_size]
+            frequency.update(data[1][rows])
+        sampler = InBatchSampler(V, frequency)
+        head = SampledHead(scorer(), sampler, objective=corrected_log_q)
+        reports[type(frequency)] = audited(head, data, draws=60, batch_size=batch_size)
+    assert reports[OncePerBatch].biased
+    assert reports[OncePerBatch].bias_low > 0.1
+    assert not reports[StreamingFrequency].biased
+    assert reports[StreamingFrequency].bias < 0.03
+
+
 def test_in_batch_without_log_q_is_flagged_however_large_the_batch():
     head = SampledHead(scorer(), in_batch(), objective=info_nce)
     report = audited(head, covering_examples(), draws=20, batch_size=120)

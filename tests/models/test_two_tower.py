@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 import torch
 
+import widemax as wm
 from widemax.data import Sequences, SimulatedWorld, WindowBatch
 from widemax.data.features.table import FeatureTable
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
@@ -101,6 +102,28 @@ def test_the_same_seed_gives_the_same_bits():
     models = [train(make(user_features=None), windows, steps=3, batch_size=4) for _ in range(2)]
     for left, right in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("sampler", ["in-batch", "queue"])
+def test_log_q_of_the_batch_comes_from_the_counts(sampler):
+    """Classes as popular as these are several times in a batch."""
+    model = TwoTower.create(torch.tensor([90, 9, 1, 0]), dimension=4, sampler=sampler)
+    candidates = model.head.sampler.sample(None, torch.tensor([0] * 18 + [1, 2]))
+    expected = 20 * torch.tensor([90, 9, 1], dtype=torch.float64) / 101  # never seen counts once
+    log_count = candidates.log_expected_count[[0, 18, 19]]
+    torch.testing.assert_close(log_count, expected.log(), atol=1e-6, rtol=0)
+
+
+def test_log_q_follows_targets_that_are_not_what_was_counted():
+    for kind in (wm.models.SkipGram, wm.models.Airbnb, wm.models.EGES):
+        model = kind.create(
+            torch.tensor([90, 9, 1]),
+            dimension=4,
+            trainer="torch",
+            sampler="in-batch",
+            objective="sampled-softmax",
+        )
+        assert isinstance(model.head.sampler.frequency, wm.sampling.StreamingFrequency)
 
 
 def test_classes_that_were_never_counted_are_cold():

@@ -208,17 +208,33 @@ def test_streaming_follows_its_recurrence() -> None:
     streaming = StreamingFrequency(10, rate=0.25)
     for step in range(1, 10):
         streaming.update(
-            torch.tensor([[0, -1], [4, 4]]) if step in (3, 5, 9) else torch.tensor([0])
+            torch.tensor({3: [0, 4, 4], 5: [0, 4, 4], 9: [[0, 4], [4, 4]]}.get(step, [0, -1]))
         )
-    # Class 4: first gap 3, then 2 and 4; twice in a batch counts once. 9 + 2·3 targets in 9 steps.
+    # Class 4: first gap 3, then 2 and 4, with 2 copies, 2 and 3. 9 + 2·2 + 3 targets in 9 steps.
     gap = 0.75 * (0.75 * 3 + 0.25 * 2) + 0.25 * 4
-    mean_batch = (6 * 1 + 3 * 3) / 9
+    copies = 0.75 * 2 + 0.25 * 3
+    mean_batch = (6 * 1 + 2 * 3 + 4) / 9
     log_prob = streaming.log_prob(torch.tensor([0, 4, 7]))
-    expected = [1 / mean_batch, 1 / gap / mean_batch, 1 / 10 / mean_batch]
+    expected = [1 / mean_batch, copies / gap / mean_batch, 1 / 10 / mean_batch]
     assert log_prob.exp().tolist() == pytest.approx(expected)
     before = int(streaming.step)
     streaming.update(torch.tensor([[-1, -1]]))
     assert int(streaming.step) == before
+
+
+def test_streaming_counts_every_copy_of_a_class() -> None:
+    # Up to 50 copies in a batch: a visit a batch would be up to 4 nats too low.
+    targets, probability = zipf_targets(400, 300, 2000)
+    for spread, num_buckets in ((1, 2**20), (2**31 + 11, 2**14)):
+        streaming = StreamingFrequency(400 * spread, num_buckets=num_buckets)
+        for row in targets * spread:
+            streaming.update(row)
+        error = streaming.log_prob(torch.arange(400) * spread) - probability.log()
+        assert (2000 * probability[0]).item() > 20
+        # About twenty batches of one copy or more are averaged.
+        assert abs(error[:50].mean().item()) < 0.02
+        assert abs(error.mean().item()) < 0.05
+        assert error.abs().max().item() < 0.6
 
 
 def test_streaming_hashes_are_spread_and_independent() -> None:

@@ -45,6 +45,10 @@ class Setup(Protocol):
     """The time from the first to the last interaction; 0 where the log has no times."""
 
     @property
+    def target_counts(self) -> Tensor | None:
+        """``counts`` where classes are targets as often as they were counted; else None."""
+
+    @property
     def ordered(self) -> bool:
         """Whether the items of a user stand in the order in which they were chosen."""
 

@@ -54,6 +54,8 @@ class Model(nn.Module, ABC):
     """By which the classes are numbered, where it is known, as it is of a run."""
     causal = False
     """Whether a class is predicted only from those before it, so that text can be generated."""
+    targets_follow_counts = True
+    """Whether classes are targets as often as they were counted: no walks, pairs or thinning."""
 
     def __init__(self, encoder: nn.Module | None, head: Head) -> None:
         super().__init__()

@@ -124,6 +124,12 @@ class RunSetup:
         return built(self.config.parts["head"], setup)
 
     @property
+    def target_counts(self) -> Tensor | None:
+        """``counts`` where classes are targets as often as they were counted; else None."""
+        model = load(self.config.parts["model"])
+        return self.counts if getattr(model, "targets_follow_counts", True) else None
+
+    @property
     def ordered(self) -> bool:
         """Whether the items of a user stand in the order in which they were chosen."""
         return self.kind == "text" or "unordered" not in find("format", self.kind).traits

@@ -75,6 +75,7 @@ class EGES(Model):
     """
 
     encoder: SideInformationEncoder
+    targets_follow_counts = False
 
     @classmethod
     def build(cls, setup: Setup) -> Self:

@@ -54,6 +54,7 @@ class WordModel(BagModel):
     """
 
     keep: Tensor
+    targets_follow_counts = False
     starts_small = False
     """Whether a run starts near 0 even where gradients train it."""
 

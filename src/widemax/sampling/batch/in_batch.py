@@ -12,6 +12,7 @@ from widemax.candidates import Candidates
 from widemax.declarations import Setup, declare
 from widemax.sampling.base import Sampler, absent_as_zero
 from widemax.sampling.batch.streaming import StreamingFrequency
+from widemax.sampling.unigram import UnigramSampler
 from widemax.validation import ABSENT, check_num_samples, check_targets
 
 
@@ -31,7 +32,8 @@ class InBatchSampler(Sampler):
     """Lets the targets of a batch compete with each other.
 
     Formula: log Q(y) = log n + log p(y), n candidates, p from ``frequency``: the targets of a
-    batch are draws from the frequency of the targets.
+    batch are draws from the frequency of the targets. Every copy of a class is a candidate, so
+    Q(y) is a number of copies and may be above 1.
 
     Shapes: candidates [S], S = number of targets present in [B] or [B, T]; ``rows`` [S] says which
     row each came from. ``num_samples=None`` takes all in order, a smaller number a random subset.
@@ -66,8 +68,8 @@ class InBatchSampler(Sampler):
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
-        """Return the sampler of a run, which follows the targets as they come."""
-        return cls(setup.num_classes, StreamingFrequency(setup.num_classes))
+        """Return the sampler of a run, by the counts of its targets where they are known."""
+        return cls(setup.num_classes, frequency_of(setup))
 
     def available(self, targets: Tensor) -> int:
         """Return the number of targets present."""
@@ -115,6 +117,18 @@ class InBatchSampler(Sampler):
         """Return the ids to choose from and the row of the batch of each, both [S]."""
         present = targets != ABSENT
         return targets[present], present.nonzero()[:, 0]
+
+
+def frequency_of(setup: Setup) -> Frequency:
+    """Return how likely each class is to be a target of a run.
+
+    Where the model's targets are the interactions that were counted, by the counts, in which a
+    class that was never seen counts once; else by following the targets as they come.
+    """
+    counts = setup.target_counts
+    if counts is None:
+        return StreamingFrequency(setup.num_classes)
+    return UnigramSampler(setup.num_classes, counts.clamp(min=1), distortion=1.0)
 
 
 def _check_seen(ids: Tensor, log_prob: Tensor) -> Tensor:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.declarations import Option, Setup, declare
-from widemax.sampling.batch.in_batch import Frequency, InBatchSampler
-from widemax.sampling.batch.streaming import StreamingFrequency
+from widemax.sampling.batch.in_batch import Frequency, InBatchSampler, frequency_of
 from widemax.validation import ABSENT, MAX_SAMPLES, check_whole
 
 
@@ -60,9 +59,8 @@ class QueueSampler(InBatchSampler):
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
-        """Return the sampler of a run, which follows the targets as they come."""
-        frequency = StreamingFrequency(setup.num_classes)
-        return cls(setup.num_classes, frequency, capacity=setup.options.queue_size)
+        """Return the sampler of a run, by the counts of its targets where they are known."""
+        return cls(setup.num_classes, frequency_of(setup), capacity=setup.options.queue_size)
 
     def available(self, targets: Tensor) -> int:
         """Return the number of targets present and queued."""

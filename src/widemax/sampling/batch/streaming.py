@@ -20,38 +20,41 @@ _LOW_BITS = 20
 
 
 class StreamingFrequency(KeepsPrecision):
-    """Estimates how likely a target is each class, from how many batches pass between its visits.
+    """Estimates how likely a target is each class, from the gaps between its visits to batches.
 
-    Formula: A[h] is the last step at which bucket h was seen, B[h] the mean gap;
-    B ← (1 − rate)·B + rate·(t − A), the first sight sets B to the first gap, and of several hashes
-    the largest B counts. 1/B estimates the expected count of a class in a batch, so that
-    log p(y) = −log B − log(mean number of targets in a batch). A class not seen in t steps has
-    B = t + 1.
+    Formula: A[h] is the last step at which bucket h was seen, B[h] the mean gap in batches and
+    C[h] the mean number of copies in a batch that has it: with c copies at step t
+    B ← (1 − rate)·B + rate·(t − A) and C ← (1 − rate)·C + rate·c; the first sight sets both. C/B
+    estimates the expected count of a class in a batch, so that
+    log p(y) = log C − log B − log(mean number of targets in a batch); of several hashes the
+    smallest C/B counts. A class not seen in t steps has C/B = 1/(t + 1).
 
     Shapes: ids of any shape; ``update`` takes targets [B] or [B, T], -1 where absent.
 
-    Cost: O(num_hashes) an id; 12 bytes for each bucket of each hash.
+    Cost: O(num_hashes) an id; 16 bytes for each bucket of each hash.
 
-    Reference: Yi et al. 2019.
+    Reference: Yi et al. 2019, who estimate 1/B, the share of batches that have the class. That is
+    the expected count only where a batch hardly ever has it twice: it stops at one a batch, while
+    every copy is a candidate. C makes up for it.
 
     Use when: in-batch or queued negatives need log Q, ids are too many to count or their
     popularity drifts. Avoid when: the counts are known (``UnigramSampler`` with distortion 1).
 
-    A class counts once per batch however often it is in it, so p saturates at one per batch: a
-    class expected more than about 0.5 times in a batch is underestimated. When ``num_classes`` fits
-    in ``num_buckets`` each class has its own bucket and nothing is hashed. This is a frequency, not
-    a sampler: it cannot draw, and its probabilities need not sum to 1.
+    When ``num_classes`` fits in ``num_buckets`` each class has its own bucket and nothing is
+    hashed. This is a frequency, not a sampler: it cannot draw, and its probabilities need not sum
+    to 1.
 
     >>> import torch
     >>> frequency = StreamingFrequency(100)
     >>> for step in range(8):
-    ...     frequency.update(torch.tensor([3, 10 + step]))
+    ...     frequency.update(torch.tensor([3, 3, 10 + step]))
     >>> frequency.log_prob(torch.tensor([3, 50])).exp().round(decimals=3).tolist()
-    [0.5, 0.056]
+    [0.667, 0.037]
     """
 
     last_seen: Tensor
     _mean_gap_bits: Tensor
+    _mean_copies_bits: Tensor
     step: Tensor
     num_targets: Tensor
     _coefficients: Tensor
@@ -85,8 +88,9 @@ class StreamingFrequency(KeepsPrecision):
         coefficients = torch.randint(1, _PRIME, (3, self.num_hashes, 1), generator=generator)
         self.register_buffer("_coefficients", coefficients)
         self.register_buffer("last_seen", torch.zeros(size, dtype=torch.int64))
-        # A float32 kept as bits, because model.half() would round a floating buffer.
+        # Both are float32 kept as bits, because model.half() would round a floating buffer.
         self.register_buffer("_mean_gap_bits", torch.zeros(size, dtype=torch.int32))
+        self.register_buffer("_mean_copies_bits", torch.zeros(size, dtype=torch.int32))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("num_targets", torch.zeros((), dtype=torch.int64))
 
@@ -98,13 +102,11 @@ class StreamingFrequency(KeepsPrecision):
             return
         self.step += 1
         self.num_targets += len(present)
-        buckets = self._buckets(present).flatten()
-        # A bucket met twice in the batch is written twice with the same value: it counts once.
+        buckets, copies = self._buckets(present).unique(return_counts=True)
         last_seen = self.last_seen[buckets]
-        gap = (self.step - last_seen).double()
-        smoothed = self._mean_gap(buckets).lerp(gap, self.rate)
-        mean_gap = torch.where(last_seen == 0, gap, smoothed).float()
-        self._mean_gap_bits[buckets] = mean_gap.view(torch.int32)
+        first = last_seen == 0
+        self._average(self._mean_gap_bits, buckets, self.step - last_seen, first)
+        self._average(self._mean_copies_bits, buckets, copies, first)
         self.last_seen[buckets] = self.step
 
     def log_prob(self, ids: Tensor) -> Tensor:
@@ -112,12 +114,17 @@ class StreamingFrequency(KeepsPrecision):
         if not int(self.step):
             return uniform_log_prob(ids, self.num_classes)
         buckets = self._buckets(ids.flatten())
-        gap = torch.where(self.last_seen[buckets] == 0, self.step + 1, self._mean_gap(buckets))
+        in_batch = _values(self._mean_copies_bits, buckets) / _values(self._mean_gap_bits, buckets)
+        unseen = self.last_seen[buckets] == 0
+        in_batch = torch.where(unseen, 1 / (self.step.double() + 1), in_batch)
         mean_batch = self.num_targets.double() / self.step
-        return -(gap.amax(0).log() + mean_batch.log()).view(ids.shape)
+        return (in_batch.amin(0).log() - mean_batch.log()).view(ids.shape)
 
-    def _mean_gap(self, buckets: Tensor) -> Tensor:
-        return self._mean_gap_bits[buckets].view(torch.float32).double()
+    def _average(self, bits: Tensor, buckets: Tensor, values: Tensor, first: Tensor) -> None:
+        """Move the running means of distinct buckets towards new values; the first is taken."""
+        values = values.double()
+        smoothed = _values(bits, buckets).lerp(values, self.rate)
+        bits[buckets] = torch.where(first, values, smoothed).float().view(torch.int32)
 
     def _buckets(self, ids: Tensor) -> Tensor:
         """Return the places [num_hashes, N] of ids [N] in the flat buffers."""
@@ -129,3 +136,7 @@ class StreamingFrequency(KeepsPrecision):
         bucket = (first * high + second * low + third) % _PRIME % self.num_buckets
         hash_index = torch.arange(self.num_hashes, device=ids.device).unsqueeze(1)
         return torch.add(bucket, hash_index, alpha=self.num_buckets)
+
+
+def _values(bits: Tensor, buckets: Tensor) -> Tensor:
+    return bits[buckets].view(torch.float32).double()
