@@ -321,7 +321,7 @@ def test_the_bias_of_candidates_from_the_batch_falls_as_batches_grow(name):
 
 
 class OncePerBatch:
-    """Of log Q what Yi et al. 2019 estimate: a class counts once, however often it is in a batch."""
+    """Yi et al. 2019: a class counts once, however often it is in a batch."""
 
     def __init__(self):
         self.visits, self.batches, self.targets = torch.zeros(V, dtype=torch.float64), 0, 0

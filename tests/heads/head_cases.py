@@ -78,7 +78,7 @@ OBJECTIVES = {
     "corrected-log-q": wo.corrected_log_q,
     "full-logistic": wo.full_logistic,
     "full-softmax": wo.full_softmax,
-    "gbce": partial(wo.gbce, num_classes=NUM_CLASSES),
+    "gbce": wo.gbce,
     "importance-sampling": wo.importance_sampling,
     "info-nce": wo.info_nce,
     "nce": wo.nce,

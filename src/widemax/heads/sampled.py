@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -11,10 +15,11 @@ from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
 from widemax.heads.interests import best_scores, check_interests
 from widemax.heads.masks import hits_by_class, hits_by_query
+from widemax.heads.starting import start_biases
 from widemax.objectives import Objective, find_from_factors, sampled_softmax
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.validation import check_ids, check_tensor
+from widemax.validation import Counts, check_ids, check_tensor
 
 
 @declare.head(
@@ -24,6 +29,10 @@ class SampledHead(SamplerHead):
     """Any scorer, any sampler and any objective, put together.
 
     Formula: L = objective(F(x, t), F(x, S), log Q(t), log Q(S)), S drawn by the sampler.
+
+    An objective that asks for ``num_classes`` (``gbce``) gets it from the scorer. A logistic
+    objective says where its scores start: biases of the scorer that are all 0 are set to that,
+    from ``counts`` [V] (how often each class is a target) if given, else from the sampler.
 
     Shapes: as ``Head``; ``query_ids`` [B] names the query (the user) of each example; ``history``
     [B, H], padded with -1, lists classes that must not be negatives of that example.
@@ -51,12 +60,14 @@ class SampledHead(SamplerHead):
         *,
         objective: Objective = sampled_softmax,
         num_samples: int | None = None,
+        counts: Counts | None = None,
         ignore_index: int = -100,
     ) -> None:
         super().__init__(scorer, sampler, num_samples, ignore_index)
         if not callable(objective):
             raise ValueError(f"objective must be a function, got {objective!r}")
-        self.objective = objective
+        self.objective = _knowing(objective, self.num_classes)
+        start_biases(scorer, sampler, self.objective, num_samples, counts)
 
     def forward(
         self,
@@ -124,6 +135,21 @@ class SampledHead(SamplerHead):
             scores = scores.masked_fill(excluded, -torch.inf)
         mask = batch.target_mask
         return self.objective(target_scores, scores, target_mask=mask, **counts_and_hits)
+
+
+def _knowing(objective: Callable[..., Tensor], num_classes: int) -> Objective:
+    """Return an objective with the number of classes bound to it, if it asks for that."""
+    wanted = inspect.signature(objective).parameters.get("num_classes")
+    if wanted is None:
+        return objective
+    if wanted.default is inspect.Parameter.empty:
+        return partial(objective, num_classes=num_classes)
+    if wanted.default != num_classes:
+        raise ValueError(
+            f"objective must have num_classes = {num_classes:,} like the scorer, got "
+            f"{wanted.default!r}; leave it out, and the head fills it in"
+        )
+    return objective
 
 
 def _is_plain(scorer: Scorer) -> bool:

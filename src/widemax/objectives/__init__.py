@@ -16,14 +16,17 @@ from widemax.objectives.logistic import (
     sampled_logistic,
 )
 from widemax.objectives.softmax import full_softmax, info_nce, sampled_softmax
+from widemax.objectives.starting import Prior, find_initial_scores
 
 __all__ = [
     "FactoredObjective",
     "FromFactors",
     "Objective",
+    "Prior",
     "corrected_log_q",
     "effective_sample_size",
     "find_from_factors",
+    "find_initial_scores",
     "full_logistic",
     "full_softmax",
     "gbce",

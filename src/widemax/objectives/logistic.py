@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from widemax.declarations import Option, declare
+from widemax.declarations import Option, Value, declare
 from widemax.objectives.base import (
     OVER_ALL,
     Positives,
@@ -16,9 +18,29 @@ from widemax.objectives.base import (
     read_positives,
     zero_without_positive,
 )
+from widemax.objectives.starting import Prior, starts_at
+
+_WITH_BIAS: dict[str, Value] = {"bias": True}
+"""Their scores start far below 0, which nothing but a bias can be set to."""
 
 
-@declare.objective("nce")
+def _start_at_log_prob(prior: Prior, **options: object) -> Tensor:
+    """F − log Q = log(π/Q): of π positives of a class and Q draws of it, π are positives."""
+    return prior.log_target
+
+
+def _start_at_log_odds(prior: Prior, **options: object) -> Tensor:
+    """A class is drawn against only where it is no target: π positives, Q·(1 − π) draws."""
+    return prior.log_odds
+
+
+def _start_at_log_ratio(prior: Prior, **options: object) -> Tensor:
+    """F = log(π/Q): of π positives of a class and Q draws of it, π are positives."""
+    return prior.log_target - prior.log_expected_count
+
+
+@declare.objective("nce", usual=_WITH_BIAS)
+@starts_at(_start_at_log_prob)
 def nce(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -41,7 +63,12 @@ def nce(
 
     Reference: Gutmann & Hyvärinen 2010; Mnih & Teh 2012.
 
-    Use when: F itself must approximate a log-probability at test time. Avoid when: few samples
+    Start: without a context the loss is smallest at F(y) = log π(y), π(y) the share of the targets
+    that are y. At F = 0 every class counts as certain, and frequent ones, drawn most often, are
+    pushed below all others first: ``SampledHead`` sets a bias that is still 0 to log π.
+
+    Use when: F itself must approximate a log-probability at test time; with a bias, whose start
+    it rests on. Avoid when: few samples
     are drawn; its variance is larger than that of ``sampled_softmax``.
 
     >>> import torch
@@ -61,7 +88,8 @@ def nce(
     )
 
 
-@declare.objective("sampled-logistic")
+@declare.objective("sampled-logistic", usual=_WITH_BIAS)
+@starts_at(_start_at_log_odds)
 def sampled_logistic(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -84,8 +112,11 @@ def sampled_logistic(
 
     Reference: TensorFlow's candidate-sampling table.
 
-    Use when: many labels per example, each a yes or no. Avoid when: classes exclude each other
-    (``sampled_softmax``).
+    Start: without a context the loss is smallest at F(y) = log π(y) − log(1 − π(y)), π(y) the
+    share of the targets that are y, to which ``SampledHead`` sets a bias that is still 0.
+
+    Use when: many labels per example, each a yes or no; with a bias. Avoid when: classes
+    exclude each other (``sampled_softmax``).
 
     >>> import torch
     >>> loss = sampled_logistic(torch.tensor([0.0]), torch.tensor([[0.0, 0.0]]),
@@ -106,6 +137,7 @@ def sampled_logistic(
 
 
 @declare.objective("negative-sampling", traits=["uncorrected", "kernel"])
+@starts_at(_start_at_log_ratio)
 def negative_sampling(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -128,6 +160,10 @@ def negative_sampling(
 
     Reference: Mikolov 2013; Levy & Goldberg 2014.
 
+    Start: without a context the loss is smallest at F(y) = log π(y) − log Q(y), π(y) the share of
+    the targets that are y: −log S where S classes are drawn as often as they are targets.
+    ``SampledHead`` sets a bias that is still 0 to it.
+
     Use when: vectors are the product (word2vec, Item2Vec, EGES). Avoid when: probabilities or
     popularity matter.
 
@@ -141,6 +177,7 @@ def negative_sampling(
 
 
 @declare.objective("full-logistic", needs=[OVER_ALL])
+@starts_at(_start_at_log_odds)
 def full_logistic(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -161,6 +198,8 @@ def full_logistic(
     Cost: O(B·V).
 
     Reference: TensorFlow's candidate-sampling table.
+
+    Start: as ``sampled_logistic``.
 
     Use when: V is small and labels are many, or as the truth for ``sampled_logistic``. Avoid
     when: V is large.
@@ -183,7 +222,22 @@ CALIBRATION = Option(
 )
 
 
+def _power(num_samples: int, num_classes: int, calibration: float) -> float:
+    """Return β, written without a division by α, which is 0 where there are no candidates."""
+    rate = num_samples / max(num_classes - 1, 1)
+    return calibration * (rate - 1) + 1
+
+
+def _start_of_gbce(
+    prior: Prior, *, num_classes: int, calibration: float = 0.75, **options: object
+) -> Tensor:
+    """A positive counts β times: F = log(β·π / (Q·(1 − π)))."""
+    power = _power(prior.num_samples, num_classes, calibration)
+    return prior.log_odds - prior.log_expected_count + math.log(power)
+
+
 @declare.objective("gbce", options=[CALIBRATION], traits=["uncorrected"])
+@starts_at(_start_of_gbce)
 def gbce(
     target_scores: Tensor,
     candidate_scores: Tensor,
@@ -201,11 +255,16 @@ def gbce(
     β = α·(t·(1 − 1/α) + 1/α), where t is ``calibration``: 0 is plain BCE, 1 undoes the
     overconfidence that uniform sampling at rate α brings.
 
-    Shapes: as ``Objective``; the expected counts are not used. S is the number of candidates.
+    Shapes: as ``Objective``; the expected counts are not used. S is the number of candidates, V
+    (``num_classes``) that of all classes, which ``SampledHead`` fills in.
 
     Cost: O(B·S).
 
     Reference: Petrov & Macdonald 2023 (gSASRec).
+
+    Start: without a context the loss is smallest at F(y) = log β + log π(y) − log(1 − π(y)) −
+    log Q(y), π(y) the share of the targets that are y, to which ``SampledHead`` sets a bias that
+    is still 0.
 
     Use when: a sequence recommender trains on uniform negatives. Avoid when: the proposal is not
     uniform.
@@ -221,9 +280,7 @@ def gbce(
         raise ValueError(f"calibration must lie between 0 and 1, got {calibration!r}")
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes:,}")
-    rate = candidate_scores.shape[1] / max(num_classes - 1, 1)
-    # β written without the division by α, which is 0 where there are no candidates.
-    power = calibration * (rate - 1) + 1
+    power = _power(candidate_scores.shape[1], num_classes, calibration)
     gain = -(power * logsigmoid(positives.scores)).masked_fill(~positives.present, 0.0).sum(-1)
     return zero_without_positive(gain - logsigmoid(-negatives).sum(-1), positives)
 

@@ -203,7 +203,7 @@ def keep_probability(counts: Tensor, threshold: float) -> Tensor:
 
 
 def start_small(model: WordModel) -> None:
-    """Start near 0: input vectors within ±1/D, output vectors 0.
+    """Start near 0: input vectors within ±1/D, output vectors 0, biases as the head has set them.
 
     >>> model = CBOW.create([3, 2], head="hierarchical", dimension=4)  # starts small by itself
     >>> bool(model.encoder.weight.abs().max() <= 0.25), model.head.weight.tolist()
@@ -217,5 +217,7 @@ def start_small(model: WordModel) -> None:
     # A network of its own, such as a tower, would stay at 0 for ever.
     tables = TableScorer | ShardedTableScorer
     if isinstance(head, HierarchicalHead) or isinstance(getattr(head, "scorer", None), tables):
+        kept = getattr(getattr(head, "scorer", None), "bias", None)
         for parameter in head.parameters():
-            nn.init.zeros_(parameter)
+            if parameter is not kept:
+                nn.init.zeros_(parameter)

@@ -102,7 +102,7 @@ class StreamingFrequency(KeepsPrecision):
             return
         self.step += 1
         self.num_targets += len(present)
-        buckets, copies = self._buckets(present).unique(return_counts=True)
+        buckets, copies = torch.unique(self._buckets(present), return_counts=True)
         last_seen = self.last_seen[buckets]
         first = last_seen == 0
         self._average(self._mean_gap_bits, buckets, self.step - last_seen, first)
