@@ -126,7 +126,9 @@ class RunSetup:
     @property
     def target_counts(self) -> Tensor | None:
         """``counts`` where classes are targets as often as they were counted; else None."""
-        model = load(self.config.parts["model"])
+        declaration = self.config.parts["model"]
+        # A model that is not chosen yet has no code to ask.
+        model = None if declaration.name == "auto" else load(declaration)
         return self.counts if getattr(model, "targets_follow_counts", True) else None
 
     @property

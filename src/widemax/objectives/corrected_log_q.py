@@ -42,8 +42,10 @@ def corrected_log_q(
 
     Reference: Khrylchenko et al. 2025, arXiv 2507.09331.
 
-    Use when: one label per example, few samples, rare targets: its bias is a fraction of that of
-    ``sampled_softmax``. Avoid when: the value of the loss is of interest.
+    Use when: one label per example, few samples, rare targets: for one of them its bias is a
+    fraction of that of ``sampled_softmax`` (averaged over targets as they are drawn, both are
+    even); or draws with replacement meet likely targets. Avoid when: the value of the loss is of
+    interest.
 
     >>> import torch
     >>> loss = corrected_log_q(torch.tensor([0.0]), torch.tensor([[0.0, 0.0]]),
