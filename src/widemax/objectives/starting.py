@@ -15,7 +15,12 @@ _ALMOST_CERTAIN = 1 - 2.0**-20
 
 
 class Prior(NamedTuple):
-    """What is known of classes before training, float64 [V] each."""
+    """What is known of classes before training, float64 [V] each.
+
+    >>> log_target = torch.tensor([0.75, 0.25], dtype=torch.float64).log()
+    >>> Prior(log_target, log_target, num_samples=1).log_odds.exp().round(decimals=4).tolist()
+    [3.0, 0.3333]
+    """
 
     log_target: Tensor
     """log π(y), π the share of the targets that are y."""
