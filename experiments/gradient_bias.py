@@ -3,7 +3,9 @@
 One example: 200 classes of Zipf popularity, scores normal with a popularity tilt, a unigram
 proposal. Bias is ‖E g − g*‖ / ‖g*‖ and spread is sqrt(E ‖g − E g‖²) / ‖g*‖, g* the exact softmax
 gradient for the scores of all classes. A rare target shows the bias of few samples; a likely one
-shows what many draws with replacement do to the sampled softmax.
+shows what many draws with replacement do to the sampled softmax. In the third
+example the targets are drawn from the popularity, and the mean gradient over them is compared: what
+a training step follows. What is too much for one target is too little for another.
 
     python experiments/gradient_bias.py [--json FILE] [--check]
 """
@@ -60,7 +62,8 @@ CONSISTENT = ("sampled, distinct", "corrected_log_q", "importance_sampling")
 
 class Example(NamedTuple):
     name: str
-    target: int
+    target: int | None
+    """The class that is the target; None: they are drawn like the classes."""
     scores: Tensor
     proposal: Tensor
 
@@ -70,9 +73,14 @@ class Example(NamedTuple):
 
     @property
     def exact(self) -> Tensor:
-        gradient = self.prob.clone()
-        gradient[self.target] -= 1
-        return gradient
+        return self.prob - self.target_prob
+
+    @property
+    def target_prob(self) -> Tensor:
+        """How likely each class is the target, [V]."""
+        if self.target is None:
+            return self.proposal
+        return torch.nn.functional.one_hot(torch.tensor(self.target), NUM_CLASSES).double()
 
 
 class Estimate(NamedTuple):
@@ -81,7 +89,7 @@ class Estimate(NamedTuple):
     error: float
 
 
-def examples() -> tuple[Example, Example]:
+def examples() -> tuple[Example, ...]:
     generator = torch.Generator().manual_seed(0)
     popularity = 1 / torch.arange(1, NUM_CLASSES + 1, dtype=torch.float64)
     scores = torch.randn(NUM_CLASSES, generator=generator, dtype=torch.float64)
@@ -89,34 +97,42 @@ def examples() -> tuple[Example, Example]:
     proposal = popularity / popularity.sum()
     likely = scores.clone()
     likely[0] += 6
-    return Example("rare", 100, scores, proposal), Example("likely", 0, likely, proposal)
+    return (
+        Example("rare", 100, scores, proposal),
+        Example("likely", 0, likely, proposal),
+        Example("drawn", None, scores, proposal),
+    )
 
 
-def gradients(example: Example, objective: Callable[..., Tensor], drawn: Candidates) -> Tensor:
+def gradients(
+    example: Example, objective: Callable[..., Tensor], targets: Tensor, drawn: Candidates
+) -> Tensor:
     """Return the gradient for the scores of all classes, one for each row of draws, [N, V]."""
     scores = example.scores.expand(len(drawn.ids), NUM_CLASSES).clone().requires_grad_()
     losses = objective(
-        scores[:, example.target],
+        scores.gather(1, targets[:, None])[:, 0],
         scores.gather(1, drawn.ids),
         target_log_expected_count=drawn.target_log_expected_count,
         log_expected_count=drawn.log_expected_count,
-        hits=drawn.ids == example.target,
+        hits=drawn.ids == targets[:, None],
     )
     (found,) = torch.autograd.grad(losses.sum(), scores)
     return found
 
 
-def estimate(example: Example, row: Row, num_samples: int) -> Estimate:
+def estimate(
+    example: Example, row: Row, num_samples: int, *, scores: int = SCORES_PER_SIZE
+) -> Estimate:
     generator = torch.Generator().manual_seed(num_samples)
     sampler = UnigramSampler(
         NUM_CLASSES, example.proposal, distortion=1.0, unique=row.unique, per_example=True
     )
-    rows = SCORES_PER_SIZE // CHUNKS // num_samples
-    targets = torch.full((rows,), example.target)
+    rows = scores // CHUNKS // num_samples
     means, squares = [], []
     for _ in range(CHUNKS):
+        targets = example.target_prob.multinomial(rows, replacement=True, generator=generator)
         drawn = sampler.sample(num_samples, targets, generator=generator)
-        found = gradients(example, row.objective, drawn)
+        found = gradients(example, row.objective, targets, drawn)
         means.append(found.mean(0))
         squares.append(found.square().sum(-1).mean())
     mean, size = torch.stack(means).mean(0), example.exact.norm()
@@ -139,8 +155,10 @@ def measure(example: Example) -> dict[str, dict[int, Estimate]]:
 
 
 def show(console: Console, example: Example, found: dict[str, dict[int, Estimate]]) -> None:
-    prob, chance = (float(values[example.target]) for values in (example.prob, example.proposal))
-    title = f"{example.name} target: P = {prob:.3f}, p of one draw = {chance:.4f}"
+    title = "targets drawn from the popularity: the mean gradient over them"
+    if example.target is not None:
+        prob, chance = float(example.prob[example.target]), float(example.proposal[example.target])
+        title = f"{example.name} target: P = {prob:.3f}, p of one draw = {chance:.4f}"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("bias (spread)")
     for size in SIZES:
