@@ -357,10 +357,14 @@ def main():
     parser.add_argument("--only", type=int, help="run this case alone")
     parser.add_argument("--from", type=int, default=0, dest="first", help="skip the cases before")
     given = parser.parse_args()
+    # A shell lets what it starts in the background ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     faults, ends = 0, Counter()
     with temporary_folder(None) as folder, suppress(KeyboardInterrupt):  # then say how far it got
         for kind, end, fault in outcomes(Workshop(folder), given):
             ends[kind, end] += 1
+            if ends.total() % 50 == 0:
+                print(f"{ends.total():,} done", flush=True)
             if fault:
                 faults += 1
                 print(fault, flush=True)
