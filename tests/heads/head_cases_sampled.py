@@ -10,7 +10,7 @@ from widemax.heads import FullHead, SampledHead
 from widemax.heads.importance import ImportanceHead
 from widemax.heads.normalised import InfrequentHead, SelfNormalisedHead
 from widemax.ngrams import NGramModel
-from widemax.sampling import KneserNeySampler, UniformSampler
+from widemax.sampling import AdaptiveNGramSampler, KneserNeySampler, UniformSampler
 from widemax.sampling.conditional.hard import HardNegativeSampler
 from widemax.sampling.conditional.ngram import NGramSampler
 from widemax.scoring import TableScorer
@@ -27,6 +27,14 @@ def ngram():
     """A sampler in a context it has seen, the same for every row."""
     text = corpus()
     sampler = NGramSampler.from_corpus(text, NUM_CLASSES, order=3)
+    sampler.set_context(text[None, :2])
+    return sampler
+
+
+def adaptive_ngram():
+    """The same with n-grams that can move."""
+    text = corpus()
+    sampler = AdaptiveNGramSampler.from_corpus(text, NUM_CLASSES, order=3)
     sampler.set_context(text[None, :2])
     return sampler
 
@@ -53,6 +61,7 @@ SCORERS = {
 }
 
 SAMPLERS = {
+    "adaptive-n-gram": lambda: (adaptive_ngram(), 12),
     "kneser-ney": lambda: (kneser_ney(), 12),
     "n-gram": lambda: (ngram(), 12),
     "n-gram, no context": lambda: (NGramSampler.from_corpus(corpus(), NUM_CLASSES, order=2), 12),

@@ -31,6 +31,7 @@ def test_every_sampler_keeps_the_contract(case: SamplerCase) -> None:
 
 
 ELSEWHERE = {
+    "adaptive-n-gram": "test_adaptive_ngram.py",
     "market": "test_market_sampler.py",
     "n-gram": "test_ngram_sampler.py",
     # No log Q that a million draws could be held to.

@@ -274,3 +274,27 @@ def test_a_corpus_of_one_id_and_of_one_class():
     single.set_context(torch.tensor([[0]]))
     assert single.log_prob(torch.tensor([0])).item() == pytest.approx(0.0)
     assert check_sampler(single, draws=1000) == 1.0
+
+
+# Kernels
+
+
+def kernel_case(order=3):
+    sampler = NGramSampler.from_corpus(CORPUS, V, order=order, weights=[0.1, 0.2, 0.3, 0.4])
+    sampler.set_context(CONTEXTS)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(V, (len(CONTEXTS), 40), generator=generator)
+    return sampler, ids, torch.rand(ids.shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("num_classes", [V, 10**9])
+def test_kernels_give_what_torch_gives(num_classes):
+    """With few classes unigrams are looked up, with many they are sought."""
+    sampler = NGramSampler.from_corpus(CORPUS, num_classes, order=3, weights=[0.1, 0.2, 0.3, 0.4])
+    _, ids, weights = kernel_case()
+    sampler.set_context(CONTEXTS)
+    parts = sampler._weighted(ids)
+    torch.testing.assert_close(sampler.log_prob(ids).exp(), parts.sum(-1), rtol=1e-12, atol=0)
+    expected = (weights[..., None] * parts / parts.sum(-1, keepdim=True)).sum(1)
+    found = sampler._responsibilities(ids, weights)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)

@@ -6,6 +6,7 @@ from widemax.sampling.batch.hard import BatchHardNegativeSampler
 from widemax.sampling.batch.in_batch import Frequency, InBatchSampler
 from widemax.sampling.batch.queue import QueueSampler
 from widemax.sampling.batch.streaming import StreamingFrequency
+from widemax.sampling.conditional.adaptive_ngram import AdaptiveNGramSampler
 from widemax.sampling.conditional.hard import HardNegativeSampler
 from widemax.sampling.conditional.kneser_ney import KneserNeySampler
 from widemax.sampling.conditional.market import MarketSampler
@@ -19,6 +20,7 @@ from widemax.sampling.uniform import UniformSampler
 from widemax.sampling.unigram import UnigramSampler
 
 __all__ = [
+    "AdaptiveNGramSampler",
     "AllClassesSampler",
     "BatchHardNegativeSampler",
     "DrawnSampler",

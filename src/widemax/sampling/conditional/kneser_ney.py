@@ -12,7 +12,7 @@ from widemax.ngrams import NGramModel
 from widemax.ngrams.drawing import draw, running_shares
 from widemax.ngrams.trie import Trie
 from widemax.sampling.base import NUM_SAMPLES, DrawnSampler
-from widemax.sampling.conditional.ngram import PROPOSAL_ORDER, check_preceding, table_shape
+from widemax.sampling.conditional.interpolated import PROPOSAL_ORDER, check_preceding, table_shape
 
 
 @declare.sampler(

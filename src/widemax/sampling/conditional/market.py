@@ -15,7 +15,7 @@ from widemax.declarations import Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, NUM_SAMPLES, Sampler, absent_as_zero
-from widemax.sampling.conditional.ngram import table_shape
+from widemax.sampling.conditional.interpolated import table_shape
 from widemax.sampling.unigram import MAX_ALIAS_CLASSES
 from widemax.validation import (
     Counts,
