@@ -41,7 +41,6 @@ from _common import DATA
 from _harness import Report, command_line
 from _language import Corpus, examples_of, load_brown, perplexity
 from nnlm_brown import UnseenWords
-from widemax.data import WindowBatch
 from widemax.encoders import NNLMEncoder
 from widemax.heads import FullHead, Head, ImportanceHead
 from widemax.models import NNLM
@@ -135,16 +134,6 @@ class Counter:
         return f"  effective size {size:6.1f}, of the worst row {least:5.1f}"
 
 
-class ContextNNLM(NNLM):
-    """An NNLM that tells the proposal the last words, where it wants to know them."""
-
-    def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
-        sampler = getattr(self.head, "sampler", None)
-        if isinstance(sampler, NGramSampler):
-            sampler.set_context(batch.context[:, 1 - sampler.order :])
-        return super().forward(batch, generator=generator)
-
-
 def full_head(corpus: Corpus, scorer: TableScorer, num_samples: int | None) -> Head:
     return FullHead(scorer)
 
@@ -176,7 +165,7 @@ def build(setting: Setting, layer: Layer, corpus: Corpus) -> NNLM:
     scorer = TableScorer.tied(table, bias=True)
     with torch.no_grad():
         scorer.bias.copy_((corpus.counts + 0.5).log() - math.log(len(corpus.train)))
-    return ContextNNLM(encoder, layer.make_head(corpus, scorer, layer.num_samples))
+    return NNLM(encoder, layer.make_head(corpus, scorer, layer.num_samples))
 
 
 def measure(setting: Setting, layer: Layer, corpus: Corpus) -> Part:

@@ -54,8 +54,8 @@ class AdaptiveNGramSampler(InterpolatedSampler):
     Formula: p_n(y | c) = λ · q_n(y | c_n) + (1 − λ) · p_{n−1}(y | c), p_0 = 1/V, c_n the last n − 1
     ids of the context, λ one weight for each n and power of 2 of count(c_n), 0 where it was never
     seen. q_n starts as count(c_n, y) / count(c_n). From draws with ratios r = P/p up to a constant
-    ``adapt`` moves λ by an EM step; and of the classes J that were drawn, whose scores are known and
-    whose mass M stays, q_n(y) ← (1 − ρ) · q_n(y) + ρ · M · r(y)·q_n(y) / Σ_J r·q_n, with
+    ``adapt`` moves λ by an EM step; and of the classes J that were drawn, whose scores are known
+    and whose mass M stays, q_n(y) ← (1 − ρ) · q_n(y) + ρ · M · r(y)·q_n(y) / Σ_J r·q_n, with
     ρ = ``adaptation_rate`` / max(1, count(c_n) / 100). A share of ``least_uniform`` is uniform.
 
     Shapes: ``stops`` [order, 16] are the λ; as ``NGramSampler`` otherwise.
