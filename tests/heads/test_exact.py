@@ -259,3 +259,13 @@ def test_scores_at_the_end_of_the_range_are_as_in_float64(scores, bias):
         results.append([each.detach().float() for each in found])
     for exact_result, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, exact_result, rtol=1e-6, atol=1e-5)
+
+
+def test_interests_with_a_class_ruled_out_by_its_bias():
+    """The mean score is −inf then, and without smoothing it has no part in the loss."""
+    scorer, hidden, targets = make(bias=True)
+    with torch.no_grad():
+        scorer.bias[10] = -torch.inf
+    targets = targets % 10
+    losses = FullHead(scorer).interest_losses(hidden[:, None], hidden, targets)
+    assert_same([losses], [F.cross_entropy(scorer(hidden), targets, reduction="none")])

@@ -204,3 +204,17 @@ def test_no_zeros_are_multiplied():
     assert multiplications(lambda: step(full)) <= 4.1 * needed
     assert multiplications(lambda: step(SelfNormalisedHead(scorer))) <= 4.1 * needed
     assert multiplications(lambda: step(TopKSoftmaxHead(scorer, k=9))) <= 3.1 * needed
+
+
+@pytest.mark.parametrize("ruled_out", [slice(0, 5), slice(15, 40)])
+def test_classes_ruled_out_by_their_bias_may_fill_a_block(ruled_out):
+    """The sum over such a block is 0, and its share of the gradient is 0, not NaN."""
+    scorer, hidden = make(bias=True)
+    with torch.no_grad():
+        scorer.bias[ruled_out] = -torch.inf
+    targets = torch.tensor([5, 6, 7, 8, 9, 14])
+    inputs = [hidden, *scorer.parameters()]
+    losses = FullHead(scorer)(hidden, targets)
+    plain = torch.nn.functional.cross_entropy(scorer(hidden), targets, reduction="none")
+    found, expected = (torch.autograd.grad(each.sum(), inputs) for each in (losses, plain))
+    torch.testing.assert_close([losses, *found], [plain, *expected])

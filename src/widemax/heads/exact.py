@@ -156,7 +156,9 @@ class _LinearSums(torch.autograd.Function):
         grad_biases = empty(biases.shape) if needs_biases else None
         unit, smoothing, flat_targets = ctx.unit, ctx.smoothing, targets.flatten()
         with _without_autocast(queries):
-            total = log_normalizer[:, None] * unit.per_nat
+            # All classes of a block may be ruled out: −inf less −inf would be NaN.
+            lowest = torch.finfo(log_normalizer.dtype).min
+            total = log_normalizer.clamp(min=lowest)[:, None] * unit.per_nat
             for tile in unit.tiles(wide_queries, vectors, biases):
                 prob = unit.power(tile.scores.sub_(total[tile.rows]), out=tile.scores)
                 grad_queries[tile.rows].addmm_(prob, tile.vectors)

@@ -66,4 +66,6 @@ class FullHead(BatchHead, ScorerHead):
         kept = interests if batch.rows is None else interests[batch.rows]
         target, smoothing = self._target_scores(batch).flatten(), self.label_smoothing
         best = best_over_all(self.scorer, kept, batch.targets, target)
-        return batch.finish(best.log_normalizer - (1 - smoothing) * target - smoothing * best.mean)
+        # A class ruled out by its bias makes the mean −inf, and 0 · −inf would be NaN.
+        labelled = (1 - smoothing) * target + smoothing * best.mean if smoothing else target
+        return batch.finish(best.log_normalizer - labelled)
