@@ -37,6 +37,10 @@ class Candidates:
     """log Q of each target, like the targets, [B] or [B, T]."""
     rows: Tensor | None = None
     """The row of the batch each candidate was taken from, or -1; None if none comes from it."""
+    row_log_prob: Tensor | None = None
+    """log p of each candidate as the target of one row of the batch, like ``ids``."""
+    target_row_log_prob: Tensor | None = None
+    """The same of each target, like the targets: what one row adds to their expected counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

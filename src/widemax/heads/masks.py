@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from widemax.candidates import Candidates
 from widemax.kernels.sampling.distinct import rows_among
 
 _FEW = 4
+_NEARLY_ALL = 1 - 2.0**-40
 
 
 def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
@@ -63,3 +67,49 @@ def hits_by_query(rows: Tensor, query_ids: Tensor) -> Tensor:
     """
     brought_by = query_ids[rows.clamp(min=0)]
     return (brought_by == query_ids[:, None]) & (rows >= 0)
+
+
+def own_rows(rows: Tensor, num_rows: int) -> Tensor:
+    """Mark the candidates that each row brought into the batch itself, bool [B, S].
+
+    >>> own_rows(torch.tensor([0, 1, 1, -1]), 2).int().tolist()
+    [[1, 0, 0, 0], [0, 1, 1, 0]]
+    """
+    return rows == torch.arange(num_rows, device=rows.device)[:, None]
+
+
+def without_own_rows(candidates: Candidates, own: Tensor) -> Candidates:
+    """Return the candidates with the expected counts of those that are not a row's own.
+
+    Q(y) − m·p(y) for a row that brought m of them, [B, S]: the targets of the other rows are
+    independent of it, its own is not.
+
+    >>> from widemax.sampling import InBatchSampler, UniformSampler
+    >>> candidates = InBatchSampler(4, UniformSampler(4)).sample(None, torch.tensor([1, 0, 1]))
+    >>> others = without_own_rows(candidates, own_rows(candidates.rows, 3))
+    >>> others.target_log_expected_count.exp().round(decimals=4).tolist()  # of two, 1/4 each
+    [0.5, 0.5, 0.5]
+    """
+    row_log_prob, target_log_prob = candidates.row_log_prob, candidates.target_row_log_prob
+    if row_log_prob is None or target_log_prob is None:
+        raise ValueError(
+            "sampler must say how likely a class is to be the target of one row (row_log_prob) "
+            "for an objective that keeps hits; a mixture does if one of its samplers takes "
+            "candidates from the batch, not several"
+        )
+    number = own.sum(-1, keepdim=True)
+    targets = candidates.target_log_expected_count
+    target_number = number if targets.dim() == 2 else number[:, 0]
+    return replace(
+        candidates,
+        log_expected_count=_less(candidates.log_expected_count, row_log_prob, number),
+        target_log_expected_count=_less(targets, target_log_prob, target_number),
+    )
+
+
+def _less(log_count: Tensor, log_prob: Tensor, number: Tensor) -> Tensor:
+    """Return log(Q − number · p); above −inf where nothing is left, which has no loss anyway."""
+    share = number * (log_prob - log_count).exp()
+    # A class of probability 0 has no count to take from: −inf less −inf.
+    share = share.masked_fill(torch.isneginf(log_prob), 0.0).clamp(max=_NEARLY_ALL)
+    return log_count + torch.log1p(-share)

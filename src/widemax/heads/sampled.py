@@ -14,9 +14,9 @@ from widemax.declarations import declare
 from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
 from widemax.heads.interests import best_scores, check_interests
-from widemax.heads.masks import hits_by_class, hits_by_query
+from widemax.heads.masks import hits_by_class, hits_by_query, own_rows, without_own_rows
 from widemax.heads.starting import start_biases
-from widemax.objectives import Objective, find_from_factors, sampled_softmax
+from widemax.objectives import Objective, find_from_factors, is_keeping_hits, sampled_softmax
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
 from widemax.validation import Counts, check_ids, check_tensor
@@ -29,6 +29,9 @@ class SampledHead(SamplerHead):
     """Any scorer, any sampler and any objective, put together.
 
     Formula: L = objective(F(x, t), F(x, S), log Q(t), log Q(S)), S drawn by the sampler.
+
+    An objective that keeps hits (``nce``) gets candidates from the batch without those of the
+    example's own row, and the expected counts of the others.
 
     An objective that asks for ``num_classes`` (``gbce``) gets it from the scorer. A logistic
     objective says where its scores start: biases of the scorer that are all 0 are set to that,
@@ -89,7 +92,11 @@ class SampledHead(SamplerHead):
             _check_shape("query_ids", query_ids, len(hidden))
         candidates = self._draw(self.num_samples, batch, generator)
         excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
-        return batch.finish(self._losses(batch, candidates, excluded))
+        own = self._own_rows(batch, candidates)
+        if own is not None:
+            candidates = without_own_rows(candidates, own)
+            excluded = own if excluded is None else excluded | own
+        return batch.finish(_zero_if_alone(self._losses(batch, candidates, excluded), own))
 
     def interest_losses(
         self,
@@ -107,15 +114,30 @@ class SampledHead(SamplerHead):
         interests = check_interests(interests, user)
         candidates = self._draw(self.num_samples, batch, generator)
         kept = interests if batch.rows is None else interests[batch.rows]
+        scores = best_scores(self.scorer, kept, candidates.ids)
+        own = self._own_rows(batch, candidates)
+        if own is not None:
+            candidates = without_own_rows(candidates, own)
+            scores = scores.masked_fill(own, -torch.inf)
         losses = self.objective(
             self._target_scores(batch).flatten(),
-            best_scores(self.scorer, kept, candidates.ids),
+            scores,
             target_log_expected_count=candidates.target_log_expected_count,
             log_expected_count=candidates.log_expected_count,
             hits=hits_by_class(candidates.ids, batch.targets),
             target_mask=None,
         )
-        return batch.finish(losses)
+        return batch.finish(_zero_if_alone(losses, own))
+
+    def _own_rows(self, batch: Batch, candidates: Candidates) -> Tensor | None:
+        """Return which candidates an example brought itself, [B, S], if they must not compete.
+
+        Where hits are kept, a target among the candidates must have been drawn: its own copy,
+        which is there for certain, would count against it.
+        """
+        if candidates.rows is None or not is_keeping_hits(self.objective):
+            return None
+        return own_rows(candidates.rows, len(batch.targets))
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
         ids = candidates.ids
@@ -135,6 +157,11 @@ class SampledHead(SamplerHead):
             scores = scores.masked_fill(excluded, -torch.inf)
         mask = batch.target_mask
         return self.objective(target_scores, scores, target_mask=mask, **counts_and_hits)
+
+
+def _zero_if_alone(losses: Tensor, own: Tensor | None) -> Tensor:
+    """Return the losses, 0 where an example brought all its candidates: nothing competes."""
+    return losses if own is None else losses.masked_fill(own.all(-1), 0.0)
 
 
 def _knowing(objective: Callable[..., Tensor], num_classes: int) -> Objective:

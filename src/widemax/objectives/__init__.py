@@ -5,6 +5,7 @@ from widemax.objectives.base import (
     FromFactors,
     Objective,
     find_from_factors,
+    is_keeping_hits,
 )
 from widemax.objectives.corrected_log_q import corrected_log_q
 from widemax.objectives.importance import effective_sample_size, importance_sampling
@@ -32,6 +33,7 @@ __all__ = [
     "gbce",
     "importance_sampling",
     "info_nce",
+    "is_keeping_hits",
     "nce",
     "negative_sampling",
     "sampled_logistic",

@@ -119,6 +119,24 @@ def find_from_factors(objective: Objective) -> FromFactors | None:
     return from_factors
 
 
+def keeps_hits(objective: _F) -> _F:
+    """Mark an objective function as one for which a target among the draws is like any draw."""
+    vars(objective)["keeps_hits"] = True
+    return objective
+
+
+def is_keeping_hits(objective: Objective) -> bool:
+    """Return whether an objective, with or without options bound to it, keeps the hits.
+
+    >>> import widemax as wm
+    >>> is_keeping_hits(partial(wm.nce, normalize_positives=True)), is_keeping_hits(wm.info_nce)
+    (True, False)
+    """
+    if isinstance(objective, partial):
+        return is_keeping_hits(objective.func)
+    return bool(getattr(objective, "keeps_hits", False))
+
+
 class Positives(NamedTuple):
     """The positives of a batch."""
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from widemax.declarations import declare
 from widemax.objectives.base import (
     correct_negatives,
+    keeps_hits,
     largest,
     read_negatives,
     read_positives,
@@ -17,6 +18,7 @@ from widemax.objectives.log_sum import centre, sum_candidates
 
 
 @declare.objective("importance-sampling")
+@keeps_hits
 def importance_sampling(
     target_scores: Tensor,
     candidate_scores: Tensor,

@@ -14,6 +14,7 @@ from widemax.objectives.base import (
     Positives,
     correct_negatives,
     correct_positives,
+    keeps_hits,
     read_negatives,
     read_positives,
     zero_without_positive,
@@ -40,6 +41,7 @@ def _start_at_log_ratio(prior: Prior, **options: object) -> Tensor:
 
 
 @declare.objective("nce", usual=_WITH_BIAS)
+@keeps_hits
 @starts_at(_start_at_log_prob)
 def nce(
     target_scores: Tensor,
@@ -68,8 +70,8 @@ def nce(
     pushed below all others first: ``SampledHead`` sets a bias that is still 0 to log π.
 
     Use when: F itself must approximate a log-probability at test time; with a bias, whose start
-    it rests on. Avoid when: few samples
-    are drawn; its variance is larger than that of ``sampled_softmax``.
+    it rests on. Avoid when: few samples are drawn; its variance is larger than that of
+    ``sampled_softmax``.
 
     >>> import torch
     >>> loss = nce(torch.tensor([0.0]), torch.tensor([[0.0]]),
@@ -137,6 +139,7 @@ def sampled_logistic(
 
 
 @declare.objective("negative-sampling", traits=["uncorrected", "kernel"])
+@keeps_hits
 @starts_at(_start_at_log_ratio)
 def negative_sampling(
     target_scores: Tensor,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from widemax.candidates import Candidates
 from widemax.declarations import Option, Setup, declare
 from widemax.sampling.base import NUM_SAMPLES, DrawnSampler, Sampler, absent_as_zero
+from widemax.sampling.batch.in_batch import InBatchSampler
 from widemax.validation import ABSENT, check_num_samples, check_positive, check_targets
 
 
@@ -71,6 +72,11 @@ class MixtureSampler(Sampler):
         samplers, weights = setup.mixed_samplers()
         return cls(samplers, weights)
 
+    def _from_batch(self) -> Sampler | None:
+        """Return the one sampler that takes candidates from the batch; None if several do."""
+        found = [each for each in self._components() if isinstance(each, InBatchSampler)]
+        return found[0] if len(found) == 1 else None
+
     def _components(self) -> list[Sampler]:
         return [sampler for sampler in self.samplers if isinstance(sampler, Sampler)]
 
@@ -97,12 +103,16 @@ class MixtureSampler(Sampler):
             if size
         ]
         ids = torch.cat([part.ids for part in taken], dim=-1) if taken else targets.new_empty(0)
-        target_log_count = self._log_sum(targets.clamp(min=0), sizes)
+        known = targets.clamp(min=0)
+        rows = _merge_rows(taken)
+        from_batch = None if rows is None else self._from_batch()
         candidates = Candidates(
             ids=ids,
             log_expected_count=self._log_sum(ids, sizes),
-            target_log_expected_count=absent_as_zero(target_log_count, targets),
-            rows=_merge_rows(taken),
+            target_log_expected_count=absent_as_zero(self._log_sum(known, sizes), targets),
+            rows=rows,
+            row_log_prob=None if from_batch is None else from_batch.log_prob(ids),
+            target_row_log_prob=None if from_batch is None else from_batch.log_prob(known),
         )
         if self.training:
             self.update(targets)

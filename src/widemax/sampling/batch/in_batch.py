@@ -42,6 +42,10 @@ class InBatchSampler(Sampler):
 
     Reference: Yi et al. 2019.
 
+    A row's own target is always among the candidates. Objectives that remove hits never see it;
+    for those that keep them (``nce``) ``SampledHead`` leaves the row's own out, and counts the
+    others.
+
     Use when: class vectors come from a tower and are costly. Avoid when: batches are small, or
     rare classes must be pushed down too (``MixtureSampler`` with a ``UniformSampler``).
 
@@ -98,12 +102,15 @@ class InBatchSampler(Sampler):
         if self.training and hasattr(self.frequency, "update"):
             self.frequency.update(targets)
         log_size = math.log(num_samples) if num_samples else -math.inf
-        target_log_count = self.log_prob(targets.clamp(min=0)) + log_size
+        log_prob = _check_seen(ids, self.log_prob(ids))
+        target_log_prob = self.log_prob(targets.clamp(min=0))
         candidates = Candidates(
             ids=ids,
-            log_expected_count=_check_seen(ids, self.log_prob(ids)) + log_size,
-            target_log_expected_count=absent_as_zero(target_log_count, targets),
+            log_expected_count=log_prob + log_size,
+            target_log_expected_count=absent_as_zero(target_log_prob + log_size, targets),
             rows=rows,
+            row_log_prob=log_prob,
+            target_row_log_prob=target_log_prob,
         )
         if self.training:
             self.update(targets)
