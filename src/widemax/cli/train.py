@@ -89,7 +89,7 @@ def train(
     else:
         if folder is not None and not print_config:
             check_free(folder)
-        asked = settings.resolved(source_of(kind_of(source, str(settings.given().get("kind", "")))))
+        asked = settings.resolved(source_of(kind_of(source, settings.given())))
     if print_config:
         typer.echo(show_config(asked, as_json=json))
     elif folder is not None:

@@ -111,7 +111,7 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
     parts: dict[str, Declaration] = {}
     for slot, part in _chosen(given, model):
         parts[slot] = part
-    usual = _usual(parts)
+    usual = _usual(parts, source)
     _check_usual(usual)
     mixed = _mixed(given, usual, parts)
     options = _options(parts, mixed, source)
@@ -150,16 +150,20 @@ def _chosen(given: Mapping[str, Value], model: Declaration) -> Iterator[tuple[st
         waiting += part.slots
 
 
-def _usual(parts: Mapping[str, Declaration]) -> dict[str, tuple[Value, str]]:
-    """Return what the methods are usually trained with; the model knows best."""
+def _usual(parts: Mapping[str, Declaration], source: str | None) -> dict[str, tuple[Value, str]]:
+    """Return what the methods and the data are usually trained with; the model knows best."""
     found: dict[str, tuple[Value, str]] = {}
     chosen = {part.name for part in parts.values()}
-    for part in parts.values():
+    for part in (*parts.values(), *((SOURCES[source],) if source else ())):
         conditional = [part.usual_with[name] for name in part.usual_with if name in chosen]
         for usual in (*conditional, part.usual):
             for name, value in usual.items():
-                found.setdefault(name, (value, f"usual with {part.kind} {part.name}"))
+                found.setdefault(name, (value, f"usual with {_called(part)}"))
     return found
+
+
+def _called(part: Declaration) -> str:
+    return f"a {part.name}" if part.kind == "source" else f"{part.kind} {part.name}"
 
 
 def _check_usual(usual: Mapping[str, tuple[Value, str]]) -> None:

@@ -78,16 +78,37 @@ RUN = Declaration(
         ),
         Option(
             "validation_size",
-            2000,
+            10_000,
             "Examples held out to choose the checkpoint by; 0 disables validation.",
             most=10**9,
             group=VALIDATION,
         ),
         Option(
             "test_size",
-            10_000,
+            100_000,
             "Further examples held out for `evaluate`; they have no influence on the training.",
             most=10**9,
+            group=VALIDATION,
+        ),
+        Option(
+            "split",
+            "last",
+            "What is held out. Of a log: the last item of every user (test) and the one before "
+            "(validation), the last item of some users, the last fifth of the time, or whole "
+            "users; of a text its end; or what files say, found by their names.",
+            choices=("last", "last-of-some", "time", "user", "files"),
+            group=VALIDATION,
+        ),
+        Option(
+            "validation_file",
+            "",
+            "With split = files: the file that validates; empty finds it by its name.",
+            group=VALIDATION,
+        ),
+        Option(
+            "test_file",
+            "",
+            "With split = files: the file of the test; empty finds it by its name.",
             group=VALIDATION,
         ),
         Option(
@@ -102,7 +123,7 @@ RUN = Declaration(
             "metric",
             "loss",
             "What decides which checkpoint is best, and when to stop.",
-            choices=("loss", "recall@20", "ndcg@20", "mrr"),
+            choices=("loss", "mrr", "recall@K", "ndcg@K", "hit_rate@K"),
             only_with="validation_size",
             group=VALIDATION,
         ),
@@ -165,6 +186,7 @@ SOURCES: dict[str, Declaration] = {
         kind="source",
         name="log",
         help="A log of interactions.",
+        usual={"metric": "ndcg@20"},
         options=(
             *(Option(name, "", help, group=DATA) for name, help in _COLUMNS),
             Option(
@@ -179,14 +201,6 @@ SOURCES: dict[str, Declaration] = {
                 "Keep only users and items with at least this many interactions; 0 keeps all.",
                 most=MAX_COUNT,
                 group=DATA,
-            ),
-            Option(
-                "split",
-                "last",
-                "What is held out of a log: the last item of some users, the last fifth of the "
-                "time, or whole users.",
-                choices=("last", "time", "user"),
-                group=VALIDATION,
             ),
         ),
     ),

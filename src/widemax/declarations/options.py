@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -13,6 +14,8 @@ MAX_TEXT = 400
 
 MAX_PARTS_TEXT = 1500
 """Most characters of a text that lists methods with weights: it fits a line of a TOML file."""
+
+_NUMBER = re.compile(r"@[1-9][0-9]{0,4}\Z")
 
 # Exactly these types: True is an int to isinstance, and a subclass may print as something else.
 _ACCEPTED: dict[type, tuple[type, ...]] = {
@@ -43,7 +46,7 @@ class Option:
     most: float = 0
     """Largest number allowed."""
     choices: tuple[str, ...] = ()
-    """The texts allowed; empty allows any."""
+    """The texts allowed; empty allows any. ``ndcg@K`` stands for every whole number after it."""
     parts: str = ""
     """The kind of methods that a text lists with weights, such as ``unigram=1, uniform=1``."""
     only_with: str = ""
@@ -109,7 +112,8 @@ class Option:
             return False
         if isinstance(value, str):
             longest = MAX_PARTS_TEXT if self.parts else MAX_TEXT
-            return value in self.choices if self.choices else _is_storable(value, longest)
+            chosen = value in self.choices or _NUMBER.sub("@K", value) in self.choices
+            return chosen if self.choices else _is_storable(value, longest)
         # Compared before an int becomes a float, which a huge one cannot; a NaN fails here too.
         return isinstance(value, bool) or (
             isinstance(value, int | float) and self.least <= value <= self.most

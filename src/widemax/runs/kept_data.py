@@ -37,6 +37,13 @@ class KeptTest:
     windows: Windows | None = None
     """Of a text: words, each with those around it."""
 
+    @classmethod
+    def of(cls, split: Split, counts: Tensor) -> KeptTest:
+        """Take what a split asks in its test."""
+        if isinstance(split.test, Holdout):
+            return cls(counts=counts, holdout=split.test)
+        return cls(counts=counts, windows=split.test)
+
 
 def keep_data(folder: Path, source: Source, split: Split) -> None:
     """Write the histories of a log's users and what is held out for the test."""
@@ -48,13 +55,13 @@ def keep_data(folder: Path, source: Source, split: Split) -> None:
             # Small groups of rows, sorted: one user is found without reading the others.
             table.write_parquet(file, row_group_size=4096)
     tensors = {"counts": torch.bincount(split.sequences.values, minlength=len(source.vocabulary))}
-    if source.kind == "text" and split.test is not None:
+    if isinstance(split.test, Windows):
         tensors |= _window_tensors(split.test)
-    if split.holdout is not None:
+    elif split.test is not None:
         tensors |= {
-            "users": split.holdout.users,
-            **_sequence_tensors("histories", split.holdout.histories),
-            **_sequence_tensors("targets", split.holdout.targets),
+            "users": split.test.users,
+            **_sequence_tensors("histories", split.test.histories),
+            **_sequence_tensors("targets", split.test.targets),
         }
     with atomic_write(folder / TEST) as file:
         for chunk in serialize_tensors(tensors):

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from widemax.config import Config
-from widemax.data import Source, Windows
+from widemax.data import Source
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
-from widemax.evaluation import evaluate_ranking
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
 from widemax.runs.folder import (
@@ -34,10 +33,12 @@ from widemax.runs.folder import (
     stored_vocabulary,
 )
 from widemax.runs.item_data import shown_columns, store_features
+from widemax.runs.judging import validation_of
 from widemax.runs.kept_data import keep_data
 from widemax.runs.run import Run
 from widemax.runs.source import (
     configured_for,
+    max_history,
     read_configured,
     read_growing,
     read_with,
@@ -168,7 +169,9 @@ def prepare(
         steps,
         plan_of(config, steps),
         store=store,
-        validate=_validation(model, split.validation),
+        validate=validation_of(
+            model, split.validation, config.metric, max_history=max_history(config)
+        ),
         on_step=on_step,
         on_validation=on_validation,
     )
@@ -256,12 +259,6 @@ def _resume(loop: Loop, folder: Path) -> None:
             f"the newest checkpoint of {folder} does not fit its config.toml: "
             f"{' '.join(str(error).split())}"
         ) from error
-
-
-def _validation(model: Model, examples: Windows | None) -> Callable[[], Mapping[str, float]] | None:
-    if examples is None or not len(examples):
-        return None
-    return lambda: evaluate_ranking(model.log_prob, examples).metrics()
 
 
 def _trackers(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
-from widemax.data import Holdout, Sequences, Source, WindowBatch
+from widemax.data import Sequences, Source, WindowBatch
 from widemax.data.reading.tokens import split_words
 from widemax.declarations import find
 from widemax.declarations.options import shortened, shown
@@ -24,7 +24,6 @@ from widemax.evaluation import (
     RankingReport,
     RecommendationReport,
     evaluate_ranking,
-    evaluate_recommendations,
 )
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
@@ -50,6 +49,7 @@ from widemax.runs.indexes import (
     stored_index,
 )
 from widemax.runs.item_data import KEY
+from widemax.runs.judging import asked_first, judge_next, judge_users
 from widemax.runs.kept_data import (
     KeptTest,
     history_of,
@@ -256,8 +256,7 @@ class Run:
         held = self._kept.holdout
         if held is None or not searches_by_product(self.model):
             return None
-        rows = torch.arange(min(NUM_QUERIES, len(held)))
-        return held.batch(rows, max_history=max_history(self.config))
+        return asked_first(held, NUM_QUERIES, max_history=max_history(self.config))
 
     @cached_property
     def _recommend_index(self) -> Index | None:
@@ -396,17 +395,16 @@ class Run:
             raise ValueError(f"{path} is not what the run was trained on: the content differs")
         split = split_source(self.config, source)
         counts = torch.bincount(split.sequences.values, minlength=len(self.vocabulary))
-        return KeptTest(counts=counts, holdout=split.holdout, windows=split.test)
+        return KeptTest.of(split, counts)
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
         """Return exact metrics on examples that had no say in the training or its checkpoint."""
         test = self._test(path)
-        held: Any = test.windows
         if test.holdout is not None:
-            held = _NextItems(test.holdout, max_history(self.config))
-        if held is None:
+            return judge_next(self.model, test.holdout, max_history=max_history(self.config))
+        if test.windows is None:
             raise ValueError(f"nothing was held out to evaluate on: {self._why_no_test()}")
-        return evaluate_ranking(self.model.log_prob, held)
+        return evaluate_ranking(self.model.log_prob, test.windows)
 
     def evaluate_recommendations(
         self, path: str | Path | None = None, *, ks: Sequence[int] = (5, 10, 20, 50)
@@ -419,10 +417,10 @@ class Run:
         test = self._test(path)
         if test.holdout is None:
             raise ValueError(f"no user was held out to be recommended to: {self._why_no_test()}")
-        return evaluate_recommendations(
-            self.model.topk,
+        return judge_users(
+            self.model,
             test.holdout,
-            ks=tuple(k for k in ks if k <= len(self.vocabulary)) or (1,),
+            ks=tuple(ks),
             max_history=max_history(self.config),
             counts=test.counts,
         )
@@ -437,24 +435,3 @@ class Run:
         declaration = find("export", to, argument="to")
         write = load_declared(declaration)
         write(path, self if "run" in declaration.traits else self.vectors())
-
-
-class _NextItems:
-    """The next item of each user of a holdout, as examples to rank."""
-
-    def __init__(self, holdout: Holdout, reach: int) -> None:
-        self.holdout, self.reach = holdout, reach
-
-    def __len__(self) -> int:
-        return len(self.holdout)
-
-    def batch(self, rows: Tensor) -> WindowBatch:
-        """Return the examples ``rows`` [B]."""
-        targets = self.holdout.targets
-        asked = self.holdout.batch(rows, max_history=self.reach)
-        return WindowBatch(
-            context=asked.context,
-            targets=targets.values[targets.offsets[rows]],
-            users=asked.users,
-            ages=asked.ages,
-        )

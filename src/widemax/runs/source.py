@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from widemax.config import Config
-from widemax.data import Source, encoded_again, join_phrases, read_source
+from widemax.data import Sequences, Source, Windows, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
+from widemax.data.reading.logs import Columns
+from widemax.data.reading.numbering import Limits
+from widemax.data.reading.parts import PartFiles, part_files, read_log_parts, read_text_parts
 from widemax.data.reading.tables import TEXT
-from widemax.data.splitting.holding_out import Sizes, Split, split_log, split_text
+from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
 from widemax.data.summary import source_of
 from widemax.declarations.table import find, load
 from widemax.models import Model
@@ -18,24 +25,58 @@ from widemax.vocabulary import Vocabulary
 
 _USUAL_HISTORY = 50
 
+FILES = "files"
+"""The value of ``split`` for data that come split already."""
+
 
 def configured_for(path: str | Path, config: Config) -> Config:
-    """Return a configuration for what a file holds, a text or a log, its model chosen."""
-    return config.for_source(source_of(kind_of(path, config.kind)))
+    """Return a configuration for what a file holds, a text or a log, its model chosen.
+
+    Files that are named for validation or test are taken.
+    """
+    named = [name for name in ("validation_file", "test_file") if config.values[name]]
+    if named and "split" not in config.given:
+        config = config.changed(split=FILES)
+    if named and config.split != FILES:
+        raise ValueError(f"{named[0]} has no effect with split = {config.split!r}")
+    config = config.for_source(source_of(kind_of(path, config.values)))
+    if config.source == TEXT and config.split not in ("last", FILES):
+        raise ValueError(f"split = {config.split!r} is for a log, and {path} is a text")
+    return config
 
 
-def kind_of(path: str | Path, asked: str) -> str:
+def kind_of(path: str | Path, settings: Mapping[str, Any]) -> str:
     """Return what a source is: what was asked for, or else what its content looks like."""
+    asked = str(settings.get("kind", ""))
     if not asked:
-        return recognise(path)
+        files = settings.get("split") == FILES
+        return recognise(_parts(path, settings).train if files else path)
     return asked if asked == TEXT else find("format", asked, argument="kind").name
 
 
+def _parts(path: str | Path, settings: Mapping[str, Any]) -> PartFiles:
+    return part_files(path, settings.get("validation_file", ""), settings.get("test_file", ""))
+
+
 def read_configured(path: str | Path, config: Config) -> Source:
-    """Return the sequences and the vocabulary that a configuration makes of a file."""
+    """Return the sequences and the vocabulary that a configuration makes of a file.
+
+    Of a log the counts are of what is trained on: what is held out must not say how often a class
+    is drawn.
+    """
     unknown = str(config.get("unknown", "")) or None
     source = _read(path, config, min_count=config.min_count, unknown=unknown)
+    if config.source == "log":
+        source = _counted_in_training(source, split_source(config, source))
     return with_features(path, config, source)
+
+
+def _counted_in_training(source: Source, split: Split) -> Source:
+    """Return a log with the counts of what is trained on; what is only held out has none."""
+    counts = torch.bincount(split.sequences.values, minlength=len(source.vocabulary))
+    old = source.vocabulary
+    vocabulary = Vocabulary.from_counts(old.keys, counts, min_count=0, unknown=old.unknown)
+    return encoded_again(source, vocabulary)
 
 
 def read_growing(path: str | Path, config: Config, old: Vocabulary, folder: Path) -> Source:
@@ -56,7 +97,10 @@ def read_with(path: str | Path, config: Config, vocabulary: Vocabulary, folder: 
 
 
 def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) -> Source:
-    options = {"kind": kind_of(path, config.kind), "min_count": min_count, "unknown": unknown}
+    kind = kind_of(path, config.values)
+    if config.split == FILES:
+        return _read_parts(_parts(path, config.values), kind, config, min_count, unknown)
+    options = {"kind": kind, "min_count": min_count, "unknown": unknown}
     if config.source == "log":
         columns = ("user_column", "item_column", "time_column", "goal_column")
         asked = {name: config.get(name, "") for name in columns}
@@ -77,13 +121,34 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) 
     return replace(source, sequences=sequences, vocabulary=vocabulary)
 
 
+def _read_parts(
+    files: PartFiles, kind: str, config: Config, min_count: int, unknown: object
+) -> Source:
+    limits = Limits(min_count=min_count, unknown=unknown)  # type: ignore[arg-type]
+    if kind == TEXT:
+        if config.phrases or config.cache:
+            raise ValueError("split = 'files' reads no phrases and keeps no cache: leave them out")
+        tokens, end = config.tokens or None, config.end or None
+        return read_text_parts(files, limits, tokens=tokens, end=end)
+    if config.core or config.get("goal_column", ""):
+        raise ValueError("split = 'files' takes files as they are: no core, and no goal_column")
+    columns = Columns(config.user_column, config.item_column, config.time_column)
+    return read_log_parts(files, kind, columns, limits)
+
+
 def split_source(config: Config, source: Source) -> Split:
     """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training."""
     sizes = Sizes(config.validation_size, config.test_size)
-    if source.kind != "text":
-        return split_log(source, config.split, sizes, max_history=max_history(config))
     model: type[Model] = load(config.parts["model"])
-    return split_text(source.sequences, sizes, lambda part: model.windows_of(part, config))
+
+    def cut(part: Sequences) -> Windows:
+        return model.windows_of(part, config)
+
+    if config.split == FILES:
+        return split_files(source, sizes, cut)
+    if source.kind != TEXT:
+        return split_log(source, config.split, sizes)
+    return split_text(source.sequences, sizes, cut)
 
 
 def max_history(config: Config) -> int:

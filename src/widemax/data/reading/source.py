@@ -63,6 +63,8 @@ class Source:
     """The columns of a log that were read; None for text."""
     goals: Tensor | None = None
     """Bool [T], beside ``sequences.values``, if a goal column was named."""
+    parts: Tensor | None = None
+    """Uint8 [T], where files say what is for training (0), validation (1) and the test (2)."""
     item_features: FeatureTable | None = None
     """A row for each class, if there are any."""
     user_features: FeatureTable | None = None
@@ -213,6 +215,6 @@ def encoded_again(source: Source, vocabulary: Vocabulary) -> Source:
     rows = (sequences.lengths > 0).nonzero()[:, 0]
     if not len(rows):
         raise ValueError(f"the source has none of the {len(vocabulary):,} keys in it")
-    goals = None if source.goals is None else source.goals[kept]
+    goals, parts = (None if each is None else each[kept] for each in (source.goals, source.parts))
     sequences = sequences.chosen(rows).numbered_by(vocabulary)
-    return replace(source, sequences=sequences, vocabulary=vocabulary, goals=goals)
+    return replace(source, sequences=sequences, vocabulary=vocabulary, goals=goals, parts=parts)

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from widemax.data.reading.source import Source
+from widemax.data.reading.tables import TEXT
 from widemax.data.sequences import Sequences, Windows
 from widemax.data.splitting.holdout import Holdout
+from widemax.data.splitting.log_split import split_by_lengths, split_by_parts
 from widemax.data.splitting.splits import split_by_time
 
 _HELD_OUT_SEED = 20_111
@@ -25,13 +27,13 @@ class Split:
     """The examples of a source: those trained on, and two kinds that are held out."""
 
     sequences: Sequences
-    """What is trained on."""
-    validation: Windows | None = None
-    """What says which checkpoint is best, and when to stop."""
-    test: Windows | None = None
+    """What is trained on: of a log a row for each user, who may have nothing in it."""
+    validation: Windows | Holdout | None = None
+    """What says which checkpoint is best, and when to stop: words of a text, users of a log."""
+    test: Windows | Holdout | None = None
     """What has had no say in anything."""
-    holdout: Holdout | None = None
-    """Of a log, the same questions as in ``test``, with all that was seen before."""
+    final: Sequences | None = None
+    """Of a log, what is trained on and what validates: for a last fit, its length decided."""
     goals: Tensor | None = None
     """Where in ``sequences`` the goal was reached."""
 
@@ -52,6 +54,52 @@ class Sizes(NamedTuple):
         return Sizes(validation, min(self.test, most - validation))
 
 
+def split_files(source: Source, sizes: Sizes, cut: Callable[[Sequences], Windows]) -> Split:
+    """Split a source as its files do; without a file for it, the last of the training validates.
+
+    Of the validation at most so many questions are asked as ``sizes`` says, of the test all.
+    """
+    assert source.parts is not None
+    sequences, parts = source.sequences, source.parts
+    if not bool((parts == 1).any()):
+        parts = _with_validation(sequences, parts, sizes, of_log=source.kind != TEXT)
+    if source.kind != TEXT:
+        cut_log = split_by_parts(sequences, parts)
+        return Split(
+            sequences=cut_log.train,
+            validation=_some_questions(cut_log.validation, sizes.validation),
+            test=cut_log.test,
+            final=cut_log.final,
+        )
+    of_line = parts[sequences.offsets[:-1].clamp(max=len(parts) - 1)]
+    train, validation, test = (
+        sequences.chosen((of_line == part).nonzero()[:, 0]) for part in range(3)
+    )
+    return Split(
+        sequences=train,
+        validation=_some(cut(validation), sizes.validation),
+        test=_some(cut(test), len(test.values)),
+    )
+
+
+def _with_validation(sequences: Sequences, parts: Tensor, sizes: Sizes, *, of_log: bool) -> Tensor:
+    """Mark the last of the training part of each user, or of the text, as validation."""
+    parts = parts.clone()
+    if not of_log:
+        lines = int((parts == 0).sum())
+        words = min(sizes.validation, int(_MOST_OF_A_TEXT * lines))
+        first = int(torch.searchsorted(sequences.offsets, lines - words))
+        parts[sequences.offsets[first] : lines] = 1
+        return parts
+    rows = torch.arange(len(sequences)).repeat_interleave(sequences.lengths)
+    trained = torch.bincount(rows[parts == 0], minlength=len(sequences))
+    able = (trained > 1).nonzero()[:, 0]
+    seeded = torch.Generator().manual_seed(_HELD_OUT_SEED)
+    drawn = able[torch.randperm(len(able), generator=seeded)[: sizes.validation]]
+    parts[sequences.offsets[drawn] + trained[drawn] - 1] = 1
+    return parts
+
+
 def split_text(sequences: Sequences, sizes: Sizes, cut: Callable[[Sequences], Windows]) -> Split:
     """Hold out the last sentences of a text, at most a tenth of it; ``cut`` makes examples.
 
@@ -70,34 +118,29 @@ def split_text(sequences: Sequences, sizes: Sizes, cut: Callable[[Sequences], Wi
     )
 
 
-def split_log(source: Source, how: str, sizes: Sizes, *, max_history: int = 50) -> Split:
-    """Hold out of a log what ``how`` says, and ask for the item that follows.
+def split_log(source: Source, how: str, sizes: Sizes) -> Split:
+    """Hold out of a log what ``how`` says, and ask users for what they chose then.
 
-    "last": the last item of some users; "time": what users had after a moment, a fifth of the time;
-    "user": all of some users, at most of a fifth of them. Whatever a model trains on, it is asked
-    for the next item from the ``max_history`` before it.
+    "last": the last item of every user is the test, the one before it the validation;
+    "last-of-some": the last item of some users validates, that of others tests; "time": what users
+    had after a moment, a fifth of the time; "user": all of some users, at most of a fifth of them.
+    Of more questions than ``sizes`` says, some are asked, the same in every run.
 
     >>> from widemax.vocabulary import Vocabulary
     >>> log = Sequences.from_lists([[0, 1, 2]] * 9)
     >>> source = Source(kind="pairs", sequences=log, vocabulary=Vocabulary.count(["a", "b", "c"]))
     >>> split = split_log(source, "last", Sizes(2, 3))
-    >>> len(split.validation), len(split.holdout), len(split.sequences.values)
-    (2, 3, 22)
+    >>> len(split.validation), len(split.test), len(split.sequences.values)
+    (2, 3, 9)
     """
     sequences = source.sequences
-    train, *asked = _WAYS[how](sizes, sequences)
-    validation, test = (
-        Windows(sequences, before=max_history, positions=_following(sequences, part))
-        if len(part)
-        else None
-        for part in asked
-    )
+    parts = _WAYS[how](sizes, sequences)
     return Split(
-        sequences=train,
-        validation=validation,
-        test=test,
-        holdout=asked[1] if test else None,
-        goals=None if source.goals is None else source.goals[_beginnings(sequences, train)],
+        sequences=parts.train,
+        validation=_some_questions(parts.validation, sizes.validation),
+        test=_some_questions(parts.test, sizes.test),
+        final=parts.final,
+        goals=None if source.goals is None else source.goals[_beginnings(sequences, parts.train)],
     )
 
 
@@ -107,11 +150,7 @@ class _LogParts(NamedTuple):
     train: Sequences
     validation: Holdout
     test: Holdout
-
-
-def _following(sequences: Sequences, asked: Holdout) -> Tensor:
-    """Return where the item stands that comes right after the history of each question."""
-    return sequences.offsets[asked.users] + asked.histories.lengths
+    final: Sequences
 
 
 def _beginnings(sequences: Sequences, train: Sequences) -> Tensor:
@@ -122,6 +161,16 @@ def _beginnings(sequences: Sequences, train: Sequences) -> Tensor:
     return within < train.lengths.repeat_interleave(sequences.lengths)
 
 
+def _ask_every_last(sizes: Sizes, sequences: Sequences) -> _LogParts:
+    lengths = sequences.lengths
+    test = (lengths > 1) & (sizes.test > 0)
+    validation = (lengths > 1 + test.long()) & (sizes.validation > 0)
+    numbers = (each.long().numpy() for each in (validation, test))
+    held = [*numbers]
+    parts = split_by_lengths(sequences, lengths.numpy() - held[0] - held[1], *held)
+    return _LogParts(parts.train, parts.validation, parts.test, parts.final)
+
+
 def _ask_last(sizes: Sizes, sequences: Sequences) -> _LogParts:
     return _ask_some(sequences, *_drawn_users(sizes, sequences))
 
@@ -130,19 +179,25 @@ def _ask_new_users(sizes: Sizes, sequences: Sequences) -> _LogParts:
     users = _drawn_users(sizes, sequences, _MOST_OF_ALL_USERS)
     known = torch.ones(len(sequences), dtype=torch.bool)
     known[torch.cat(users)] = False
+    asked = _ask_some(sequences, *users)
     train = sequences.kept(known.repeat_interleave(sequences.lengths))
-    return _ask_some(sequences, *users)._replace(train=train)
+    known[users[0]] = True
+    final = sequences.kept(known.repeat_interleave(sequences.lengths))
+    return asked._replace(train=train, final=final)
 
 
 def _ask_some(sequences: Sequences, validation: Tensor, test: Tensor) -> _LogParts:
     """Ask some users for their last item; all that is not asked for can be trained on."""
     there = torch.ones(len(sequences.values), dtype=torch.bool)
-    there[_ends(sequences, torch.cat([validation, test]))] = False
+    there[_ends(sequences, test)] = False
+    final = sequences.kept(there)
+    there[_ends(sequences, validation)] = False
     before = sequences.kept(there)
     return _LogParts(
         before,
         _questions(before, sequences, validation),
         _questions(before, sequences, test),
+        final,
     )
 
 
@@ -150,15 +205,16 @@ def _ask_later(sizes: Sizes, sequences: Sequences) -> _LogParts:
     if sequences.times is None:
         raise ValueError("split = 'time' needs a log with times: name its column in time_column")
     parts = split_by_time(sequences)
-    return _LogParts(
-        parts.train,
-        _some_questions(parts.validation, sizes.validation),
-        _some_questions(parts.test, sizes.test),
-    )
+    return _LogParts(parts.train, parts.validation, parts.test, parts.final)
 
 
 _WAYS: Mapping[str, Callable[[Sizes, Sequences], _LogParts]] = MappingProxyType(
-    {"last": _ask_last, "time": _ask_later, "user": _ask_new_users}
+    {
+        "last": _ask_every_last,
+        "last-of-some": _ask_last,
+        "time": _ask_later,
+        "user": _ask_new_users,
+    }
 )
 """By the setting ``split``."""
 
@@ -186,8 +242,10 @@ def _questions(before: Sequences, whole: Sequences, users: Tensor) -> Holdout:
     return Holdout.of_users(before, targets)
 
 
-def _some_questions(asked: Holdout, count: int) -> Holdout:
-    """Return at most ``count`` questions, the same in every run."""
+def _some_questions(asked: Holdout, count: int) -> Holdout | None:
+    """Return at most ``count`` questions, the same in every run; None for none."""
+    if not min(len(asked), count):
+        return None
     if len(asked) <= count:
         return asked
     seeded = torch.Generator().manual_seed(_HELD_OUT_SEED)

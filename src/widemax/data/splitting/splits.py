@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from widemax.data.reading.files import files_of
-from widemax.data.reading.logs import Columns, scan_log
-from widemax.data.reading.numbering import Coded, classes_of, numbered
+from widemax.data.reading.logs import Columns
+from widemax.data.reading.parts import PartFiles, read_log_parts
 from widemax.data.reading.tables import TEXT, check_kind, formats, recognise
 from widemax.data.sequences import Sequences
 from widemax.data.splitting.holdout import Holdout
@@ -21,8 +20,7 @@ from widemax.data.splitting.log_split import (
     split_by_lengths,
     split_by_parts,
 )
-from widemax.kernels.data.grouping import MAX_ROWS, grouped
-from widemax.validation import ABSENT, check_fraction, check_whole
+from widemax.validation import ABSENT, check_fraction
 from widemax.vocabulary import Vocabulary
 
 
@@ -166,33 +164,20 @@ def read_split(
     >>> vocabulary.decode(split.test.targets.values), split.skipped_targets
     ([6, 5, 5], (1, 1))
     """
-    given = [files_of(path) for path in (train, validation, test)]
     if kind is None:
         found = recognise(train)
-        if found == "text":
+        if found == TEXT:
             raise ValueError(f"{train} holds text, which is no log: name its format with kind")
         kind = found
     else:
         check_kind(kind, tuple(each for each in formats() if each != TEXT))
-    files = [path for part in given for path in part]
-    log = scan_log(files, kind, Columns(user_column, item_column, time_column))
-    (user_codes, users), (item_codes, items) = numbered(log.users()), numbered(log.items())
-    times = log.times()
-    numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])
-    starts = [log.starts[file] for file in np.cumsum([0, len(given[0]), len(given[1])])]
-    rows = np.arange(len(user_codes), dtype=np.int32)
-    parts = np.searchsorted(starts, rows, side="right") - 1
-    # Within a user first by part: a file says what comes after what, even against the times.
-    num_groups = check_whole("users · 3", len(users) * len(given), 0, MAX_ROWS)
-    groups = (user_codes.astype(np.int64) * len(given) + parts).astype(np.int32)
-    order, sorted_times, offsets, _ = grouped(groups, num_groups, rows, numbers)
-    by_user = np.ascontiguousarray(offsets[:: len(given)])
-    coded = Coded(item_codes[order], by_user, users, sorted_times, per_second)
-    sequences, of_all, _ = classes_of(coded, items)
-    split = split_by_parts(sequences, torch.from_numpy(parts[order].astype(np.uint8)))
+    files = PartFiles(Path(train), Path(validation), Path(test))
+    source = read_log_parts(files, kind, Columns(user_column, item_column, time_column))
+    assert source.parts is not None
+    split = split_by_parts(source.sequences, source.parts)
     if vocabulary is not None:
-        return split.with_classes_of(vocabulary, of_all), vocabulary
-    return split.with_training_classes(of_all)
+        return split.with_classes_of(vocabulary, source.vocabulary), vocabulary
+    return split.with_training_classes(source.vocabulary)
 
 
 def _check_fractions(validation: float, test: float) -> None:

@@ -1,0 +1,109 @@
+"""How a model of a run is judged: by one rule when it is validated and when it is tested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from widemax.data import Holdout, WindowBatch, Windows
+from widemax.evaluation import (
+    RankingReport,
+    RecommendationReport,
+    evaluate_ranking,
+    evaluate_recommendations,
+)
+from widemax.models import Model
+
+USUAL_K = 20
+"""The length of list of a metric that names none."""
+
+_SHOWN = ("recall", "ndcg", "hit_rate", "mrr")
+
+
+def k_of(metric: str) -> int:
+    """Return the length of list that a metric looks at.
+
+    >>> k_of("ndcg@10"), k_of("loss")
+    (10, 20)
+    """
+    found = re.search(r"@([0-9]+)$", metric)
+    return int(found[1]) if found else USUAL_K
+
+
+def validation_of(
+    model: Model, asked: Windows | Holdout | None, metric: str, *, max_history: int
+) -> Callable[[], Mapping[str, float]] | None:
+    """Return what judges a model as it is when called; None if nobody is asked."""
+    if asked is None or not len(asked):
+        return None
+    k = k_of(metric)
+    if isinstance(asked, Windows):
+        return lambda: evaluate_ranking(model.log_prob, asked, k=k).metrics()
+    return lambda: _metrics_of_users(model, asked, metric, max_history)
+
+
+def _metrics_of_users(
+    model: Model, asked: Holdout, metric: str, max_history: int
+) -> dict[str, float]:
+    k = k_of(metric)
+    found = judge_users(model, asked, ks=(k,), max_history=max_history).metrics()
+    figures = {f"{name}@{k}": found[f"{name}@{k}"] for name in _SHOWN if f"{name}@{k}" in found}
+    figures["mrr"] = figures.pop(f"mrr@{k}", 0.0)
+    if metric == "loss":
+        figures["loss"] = judge_next(model, asked, max_history=max_history).loss
+    return figures
+
+
+def judge_users(
+    model: Model,
+    asked: Holdout,
+    *,
+    ks: tuple[int, ...],
+    max_history: int,
+    counts: Tensor | None = None,
+) -> RecommendationReport:
+    """Recommend to users from all classes but what they had, and compare with what they chose."""
+    most = model.head.num_classes
+    return evaluate_recommendations(
+        model.topk,
+        asked,
+        ks=tuple(k for k in ks if k <= most) or (most,),
+        max_history=max_history,
+        counts=counts,
+    )
+
+
+def judge_next(model: Model, asked: Holdout, *, max_history: int) -> RankingReport:
+    """Rank the first item that each user chose among all classes, those they had included."""
+    examples: object = _NextItems(asked, max_history)
+    return evaluate_ranking(model.log_prob, examples)  # type: ignore[arg-type]
+
+
+class _NextItems:
+    """The next item of each user of a holdout, as examples to rank."""
+
+    def __init__(self, holdout: Holdout, reach: int) -> None:
+        self.holdout, self.reach = holdout, reach
+
+    def __len__(self) -> int:
+        return len(self.holdout)
+
+    def batch(self, rows: Tensor) -> WindowBatch:
+        """Return the examples ``rows`` [B]."""
+        targets = self.holdout.targets
+        asked = self.holdout.batch(rows, max_history=self.reach)
+        return WindowBatch(
+            context=asked.context,
+            targets=targets.values[targets.offsets[rows]],
+            users=asked.users,
+            ages=asked.ages,
+            vocabulary=asked.vocabulary,
+        )
+
+
+def asked_first(asked: Holdout, most: int, *, max_history: int) -> WindowBatch:
+    """Return what is known of the first users of a holdout, at most so many."""
+    return asked.batch(torch.arange(min(most, len(asked))), max_history=max_history)
