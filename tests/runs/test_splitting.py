@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import widemax as wm
-from widemax.data import Sequences, Source
+from widemax.data import Holdout, Sequences, Source
 from widemax.runs.source import split_source
 from widemax.vocabulary import Vocabulary
 
@@ -22,8 +22,14 @@ def log_of(num_users, length=3):
     return source_of([[length * user + i for i in range(length)] for user in range(num_users)])
 
 
-def targets(windows):
-    return set(windows.batch(torch.arange(len(windows))).targets.tolist())
+def targets(asked):
+    if isinstance(asked, Holdout):
+        return set(asked.targets.values.tolist())
+    return set(asked.batch(torch.arange(len(asked))).targets.tolist())
+
+
+def history(asked, row):
+    return asked.histories.chosen(torch.tensor([row])).values.tolist()
 
 
 @pytest.mark.parametrize(
@@ -40,8 +46,10 @@ def targets(windows):
         (100, 0, 0, (0, 0)),
     ],
 )
-def test_users_are_asked_about_in_one_part_only(num_users, validation_size, test_size, expected):
-    config = wm.Config(validation_size=validation_size, test_size=test_size)
+def test_some_users_are_asked_about_in_one_part_only(
+    num_users, validation_size, test_size, expected
+):
+    config = wm.Config(split="last-of-some", validation_size=validation_size, test_size=test_size)
     split = split_source(config, log_of(num_users))
     asked = [set() if part is None else targets(part) for part in (split.validation, split.test)]
     assert (len(asked[0]), len(asked[1])) == expected
@@ -50,20 +58,35 @@ def test_users_are_asked_about_in_one_part_only(num_users, validation_size, test
     lasts = {3 * user + 2 for user in range(num_users)}
     # Each value is trained on or asked for; only the last of a user is.
     assert asked[0] | asked[1] == set(range(3 * num_users)) - trained_on <= lasts
+    assert set(split.final.values.tolist()) == trained_on | asked[0]
 
 
-def test_the_questions_of_the_test_have_all_that_came_before():
-    split = split_source(wm.Config(validation_size=4, test_size=5, max_history=1), log_of(12))
-    assert set(split.holdout.targets.values.tolist()) == targets(split.test)
-    for row, user in enumerate(split.holdout.users.tolist()):
-        history = split.holdout.histories.chosen(torch.tensor([row])).values.tolist()
-        assert history == [3 * user, 3 * user + 1]
+def test_every_user_is_asked_for_the_last_item_and_the_one_before():
+    split = split_source(wm.Config(), log_of(12))
+    assert targets(split.test) == {3 * user + 2 for user in range(12)}
+    assert targets(split.validation) == {3 * user + 1 for user in range(12)}
+    assert set(split.sequences.values.tolist()) == {3 * user for user in range(12)}
+    assert split.final.lengths.tolist() == [2] * 12
+    for row, user in enumerate(split.test.users.tolist()):
+        # What validates is known when the test asks.
+        assert history(split.test, row) == [3 * user, 3 * user + 1]
+        assert history(split.validation, row) == [3 * user]
 
 
-def test_users_with_one_item_are_only_trained_on():
-    split = split_source(wm.Config(), source_of([[0], [1, 2], [3], [4, 5]]))
-    assert targets(split.validation) | targets(split.test) == {2, 5}
-    assert {0, 3} <= set(split.sequences.values.tolist())
+@pytest.mark.parametrize(("validation_size", "test_size"), [(4, 5), (0, 5), (4, 0), (0, 0)])
+def test_of_every_user_some_are_asked_and_all_held_out(validation_size, test_size):
+    config = wm.Config(validation_size=validation_size, test_size=test_size)
+    split = split_source(config, log_of(12))
+    for part, size in ((split.validation, validation_size), (split.test, test_size)):
+        assert (len(part) if part is not None else 0) == size
+    held = (validation_size > 0) + (test_size > 0)
+    assert split.sequences.lengths.tolist() == [3 - held] * 12
+
+
+def test_short_histories_are_asked_about_in_the_test_first():
+    split = split_source(wm.Config(), source_of([[0], [1, 2], [3], [4, 5, 6]]))
+    assert (targets(split.validation), targets(split.test)) == ({5}, {2, 6})
+    assert set(split.sequences.values.tolist()) == {0, 1, 3, 4}
 
 
 def timed_log():
@@ -80,31 +103,19 @@ def test_split_by_time_tells_the_future_from_the_past():
     split = split_source(wm.Config(split="time"), source)
     # Choice 80 of 100 falls on day 13, choice 90 on day 15.
     assert set(split.sequences.values.tolist()) == {item for item in range(100) if times[item] < 13}
-    for windows, moment in ((split.validation, 13), (split.test, 15)):
-        batch = windows.batch(torch.arange(len(windows)))
-        for context, target, user in zip(
-            batch.context, batch.targets.tolist(), batch.users.tolist(), strict=True
-        ):
+    for asked, moment, end in ((split.validation, 13, 15), (split.test, 15, 99)):
+        for row, user in enumerate(asked.users.tolist()):
             own = [10 * user + i for i in range(10)]
-            before = [item for item in own if times[item] < moment]
-            assert context[context >= 0].tolist() == before
-            assert target == before[-1] + 1
-    histories, targets_ = split.holdout.histories, split.holdout.targets
-    for row, user in enumerate(split.holdout.users.tolist()):
-        own = [10 * user + i for i in range(10)]
-        assert histories.chosen(torch.tensor([row])).values.tolist() == [
-            item for item in own if times[item] < 15
-        ]
-        assert targets_.chosen(torch.tensor([row])).values.tolist() == [
-            item for item in own if times[item] >= 15
-        ]
+            assert history(asked, row) == [item for item in own if times[item] < moment]
+            chosen = asked.targets.chosen(torch.tensor([row])).values.tolist()
+            assert chosen == [item for item in own if moment <= times[item] < end]
 
 
 def test_split_by_time_asks_no_more_than_it_may():
     source, _ = timed_log()
     split = split_source(wm.Config(split="time", validation_size=0, test_size=2), source)
     assert split.validation is None
-    assert len(split.test) == len(split.holdout) == 2
+    assert len(split.test) == 2
     with pytest.raises(ValueError, match="time_column"):
         split_source(wm.Config(split="time"), log_of(3))
 
@@ -117,8 +128,8 @@ def test_split_by_user_trains_on_nothing_of_those_who_are_asked():
     assert {item // 3 for item in split.sequences.values.tolist()} == set(range(50)) - users
     # Users keep their number, by which what is known of them is found.
     assert len(split.sequences) == 50
-    assert {3 * user + 2 for user in split.holdout.users.tolist()} == targets(split.test)
-    assert split.holdout.histories.lengths.tolist() == [2] * 6
+    assert {3 * user + 2 for user in split.test.users.tolist()} == targets(split.test)
+    assert split.test.histories.lengths.tolist() == [2] * 6
 
 
 def test_goals_move_with_what_is_trained_on():
@@ -127,8 +138,10 @@ def test_goals_move_with_what_is_trained_on():
     goals[::3] = True
     goals[2] = True
     with_goals = Source(**{**source.__dict__, "goals": goals})
-    split = split_source(wm.Config(validation_size=2, test_size=2), with_goals)
+    some = wm.Config(split="last-of-some", validation_size=2, test_size=2)
+    split = split_source(some, with_goals)
     assert split.goals.tolist() == [True, False] * 4
+    assert split_source(wm.Config(), with_goals).goals.tolist() == [True] * 4
 
 
 def test_sentences_of_a_text_are_in_one_part_only():
@@ -156,3 +169,58 @@ def test_long_sentences_count_by_their_words():
     # The last sentence has more words than may be held out: it is trained on, as are all before.
     assert split.test is split.validation is None
     assert len(split.sequences.values) == 1000
+
+
+def write_parts(folder, suffix=".txt", **parts):
+    for name, text in parts.items():
+        (folder / f"{name}{suffix}").write_text(text)
+
+
+def test_files_say_what_is_trained_on_and_what_is_asked(tmp_path):
+    write_parts(tmp_path, train="1 7 8 9\n2 7 9\n", valid="1 9 7\n", test="1 10\n2 8\n")
+    run = wm.train(
+        tmp_path, wm.Config(model="popularity", split="files", kind="lists"), folder=tmp_path / "r"
+    )
+    # 10 is in the catalogue, and nothing was learned of it.
+    assert dict(zip(run.vocabulary.keys, run.vocabulary.counts.tolist(), strict=True)) == {
+        7: 2, 9: 2, 8: 1, 10: 0,
+    }  # fmt: skip
+    report = run.evaluate_recommendations(ks=(1, 2))
+    assert (report.users, report.targets) == (2, 2)
+    assert [found.key for found in run.history(1)] == [7, 8, 9, 9, 7, 10]
+
+
+def test_a_file_may_be_named_and_the_validation_left_out(tmp_path):
+    (tmp_path / "old.csv").write_text("user,item\n" + "ann,tea\nann,rum\nbob,tea\nbob,gin\n")
+    (tmp_path / "new.csv").write_text("user,item\nann,gin\nbob,rum\n")
+    config = wm.Config(model="popularity", test_file=str(tmp_path / "new.csv"))
+    run = wm.train(tmp_path / "old.csv", config, folder=tmp_path / "run")
+    assert run.config.split == "files"
+    assert run.evaluate_recommendations(ks=(1,)).targets == 2
+    # The last of each user's training part has validated.
+    assert run.vocabulary.total == 2
+
+
+def test_a_text_in_files(tmp_path):
+    lines = {name: f"the {name} road\n" * 9 for name in ("train", "valid", "test")}
+    write_parts(tmp_path, **lines)
+    config = wm.Config(model="n-gram", split="files", min_count=1, order=2)
+    run = wm.train(tmp_path, config, folder=tmp_path / "run")
+    assert {"train", "<unk>"} <= {*run.vocabulary.keys} - {"valid", "test"}
+    # Four words a line with its end; none of the validation's.
+    assert run.evaluate().examples == 36
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"split": "files"}, "has no file for the test"),
+        ({"split": "time", "test_file": "x"}, "test_file has no effect with split = 'time'"),
+        ({"split": "user"}, "split = 'user' is for a log"),
+    ],
+)
+def test_a_split_that_cannot_be_made(settings, named, tmp_path):
+    (tmp_path / "train.txt").write_text("a b c d\n" * 20)
+    with pytest.raises(ValueError, match=named):
+        wm.train(tmp_path / "train.txt", wm.Config(**settings), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

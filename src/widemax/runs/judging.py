@@ -20,7 +20,7 @@ from widemax.models import Model
 USUAL_K = 20
 """The length of list of a metric that names none."""
 
-_SHOWN = ("recall", "ndcg", "hit_rate", "mrr")
+_SHOWN = ("recall", "ndcg", "hit_rate")
 
 
 def k_of(metric: str) -> int:
@@ -49,9 +49,11 @@ def _metrics_of_users(
     model: Model, asked: Holdout, metric: str, max_history: int
 ) -> dict[str, float]:
     k = k_of(metric)
-    found = judge_users(model, asked, ks=(k,), max_history=max_history).metrics()
-    figures = {f"{name}@{k}": found[f"{name}@{k}"] for name in _SHOWN if f"{name}@{k}" in found}
-    figures["mrr"] = figures.pop(f"mrr@{k}", 0.0)
+    report = judge_users(model, asked, ks=(k,), max_history=max_history)
+    # Of fewer classes than k all are listed, which is what @k means then.
+    (length,), found = report.ks, report.metrics()
+    figures = {f"{name}@{k}": found[f"{name}@{length}"] for name in _SHOWN}
+    figures["mrr"] = found[f"mrr@{length}"]
     if metric == "loss":
         figures["loss"] = judge_next(model, asked, max_history=max_history).loss
     return figures

@@ -139,9 +139,9 @@ def _read_parts(
 def split_source(config: Config, source: Source) -> Split:
     """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training."""
     sizes = Sizes(config.validation_size, config.test_size)
-    model: type[Model] = load(config.parts["model"])
 
     def cut(part: Sequences) -> Windows:
+        model: type[Model] = load(config.parts["model"])
         return model.windows_of(part, config)
 
     if config.split == FILES:

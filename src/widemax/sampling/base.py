@@ -42,6 +42,9 @@ DISTORTION = Option(
     least=-float(MAX_DISTORTION),
     most=float(MAX_DISTORTION),
 )
+EXTRA_COUNT = Option(
+    "extra_count", 0.0, "Added to every count, so that classes never seen are drawn too.", most=1e9
+)
 DRAWN = (NUM_SAMPLES, UNIQUE, PER_EXAMPLE)
 """The options of samplers whose draws are independent."""
 

@@ -13,21 +13,29 @@ from torch import Tensor
 
 from widemax.declarations import declare
 from widemax.kernels.sampling import alias as kernel
-from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, DrawnSampler
+from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, EXTRA_COUNT, DrawnSampler
 from widemax.sampling.count_file import read_counts
-from widemax.validation import Counts, check_num_classes, check_whole, distorted_weights
+from widemax.validation import (
+    Counts,
+    check_counts,
+    check_not_negative,
+    check_num_classes,
+    check_whole,
+    distorted_weights,
+)
 
 MAX_ALIAS_CLASSES = 2**31 - 1
 """Most classes an alias table takes: it stores ids as int32."""
 
 
-@declare.sampler("unigram", options=[*DRAWN, DISTORTION], traits=[*DRAWS, "kernel"])
+@declare.sampler("unigram", options=[*DRAWN, DISTORTION, EXTRA_COUNT], traits=[*DRAWS, "kernel"])
 class UnigramSampler(DrawnSampler):
     """Draws classes in proportion to a power of their counts, in O(1) by an alias table.
 
-    Formula: p(y) = count(y)^distortion / Σ count^distortion over the ids that are not reserved
-    (y ≥ num_reserved_ids) and lie in the shard (y mod num_shards = shard); 0 for all others and
-    for classes of count 0. A distortion below 0 draws rare classes more often.
+    Formula: p(y) = n(y)^distortion / Σ n^distortion with n = count + extra_count, over the ids that
+    are not reserved (y ≥ num_reserved_ids) and lie in the shard (y mod num_shards = shard); 0 for
+    all others and for classes with n = 0. An extra count lets classes compete that were never seen,
+    which nothing else would tell to stay down. A distortion below 0 draws rare classes more often.
 
     Shapes: counts [V]; candidates [S], or [B, S] with ``per_example=True``.
 
@@ -56,6 +64,7 @@ class UnigramSampler(DrawnSampler):
         counts: Counts,
         *,
         distortion: float = 0.75,
+        extra_count: float = 0.0,
         num_reserved_ids: int = 0,
         num_shards: int = 1,
         shard: int = 0,
@@ -68,6 +77,9 @@ class UnigramSampler(DrawnSampler):
         check_whole("num_reserved_ids", num_reserved_ids, 0, num_classes - 1)
         check_whole("num_shards", num_shards, 1, num_classes)
         check_whole("shard", shard, 0, num_shards - 1)
+        extra_count = check_not_negative("extra_count", extra_count)
+        if extra_count:
+            counts = check_counts(counts, num_classes, all_zero=True) + extra_count
         weights = distorted_weights(counts, num_classes, distortion)
         _exclude(weights, num_reserved_ids, num_shards, shard)
         scaled = kernel.scaled_weights(weights)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from widemax.data import Sequences
 from widemax.declarations import Need, Option, Setup, declare
 from widemax.optim import OPTIMIZERS, clip_grad_norm_
+from widemax.training.averaging import RunningMean
 from widemax.training.guard import check_finite
 
 _LENGTH = "Length of the run"
@@ -88,6 +89,13 @@ STEPS = Option(
         ),
         LEARNING_RATE,
         Option("weight_decay", 0.0, "Weight decay of the rows that a step updates.", most=1000.0),
+        Option(
+            "averaging",
+            0.0,
+            "How much the past weighs in a running mean of the weights, which is then judged and "
+            "kept, such as 0.999; 0 keeps the weights of the last step.",
+            most=0.999999,
+        ),
         Option("clip_norm", 0.0, "Largest norm of the gradient; 0 does not clip.", most=1e9),
         SCHEDULE,
         WARMUP_STEPS,
@@ -115,6 +123,7 @@ class GradientSteps:
         batch_size: int,
         seed: int = 0,
         clip_norm: float = 0.0,
+        averaging: float = 0.0,
         parts: Parts | None = None,
     ) -> None:
         if not len(examples):
@@ -123,6 +132,7 @@ class GradientSteps:
         self.examples: Examples = examples if chosen is None else chosen(examples, seed)
         self.model, self.optimizer = model, optimizer
         self.batch_size, self.seed, self.clip_norm = batch_size, seed, clip_norm
+        self._mean = RunningMean(model, averaging) if averaging else None
         self._parts = parts
         rows = [len(examples)] if parts is None else parts.sizes
         self.per_epoch = sum(math.ceil(each / batch_size) for each in rows)
@@ -151,6 +161,7 @@ class GradientSteps:
             batch_size=options.batch_size // length,
             seed=options.seed,
             clip_norm=options.clip_norm,
+            averaging=options.averaging,
             parts=Parts.of(model.head.proposal, examples),
         )
 
@@ -158,6 +169,8 @@ class GradientSteps:
         """Train on the batch of this step."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        if self._mean is not None:
+            self._mean.hide()
         self.model.train()
         self.optimizer.zero_grad()
         rows = self._rows(step)
@@ -169,6 +182,8 @@ class GradientSteps:
         if self.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self.optimizer.step()
+        if self._mean is not None:
+            self._mean.update(step)
 
     def _rows(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.per_epoch)
@@ -182,14 +197,17 @@ class GradientSteps:
         return self._order[1][place]
 
     def publish(self) -> None:
-        """Do nothing: the optimiser works on the parameters themselves."""
+        """Show the running mean of the weights, where there is one, until the next step."""
+        if self._mean is not None:
+            self._mean.show()
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the optimiser and of the generators."""
+        """Return the state of the optimiser and of the generators, and what a mean hides."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "torch": torch.get_rng_state(),
+            **({} if self._mean is None else {"trained": self._mean.state()}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -197,6 +215,8 @@ class GradientSteps:
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch"])
+        if self._mean is not None:
+            self._mean.load_state(state["trained"])
 
 
 class Parts:
