@@ -1,11 +1,12 @@
 """What a run stored when it was trained, against what the run that is loaded again comes to."""
 
-from widemax.evaluation import evaluate_ranking
-from widemax.runs.source import split_source
+from widemax.runs.judging import validation_of
+from widemax.runs.source import max_history, split_source
 
 
 def check_stored_metrics(run):
-    validation = split_source(run.config, run.read_source()).validation
-    report = evaluate_ranking(run.model.log_prob, validation)
+    asked = split_source(run.config, run.read_source()).validation
+    judge = validation_of(run.model, asked, run.config.metric, max_history=max_history(run.config))
+    found = judge()
     (stored,) = [line for line in run.metrics if line["step"] == run.step]
-    assert {name: stored[name] for name in report.metrics()} == report.metrics()
+    assert {name: stored[name] for name in found} == found

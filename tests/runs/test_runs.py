@@ -211,8 +211,8 @@ def test_a_folder_that_was_left_before_its_first_write_is_started(log, tmp_path)
 def test_python_may_not_resume_with_other_settings_either(log, tmp_path):
     wm.train(log, CONFIG, folder=tmp_path / "run")
     wm.train(log, CONFIG, folder=tmp_path / "run", resume=True)
-    with pytest.raises(ValueError, match=r"^epochs is 4, and .*run was started with 3"):
-        wm.train(log, CONFIG.changed(epochs=4), folder=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"^dimension is 4, and .*run was started with 8"):
+        wm.train(log, CONFIG.changed(dimension=4), folder=tmp_path / "run", resume=True)
 
 
 def test_what_the_source_is_can_be_said(tmp_path):
@@ -302,3 +302,47 @@ def test_figures_of_another_numbering_are_refused(log, tmp_path):
     assert keys[0] == keys[1]
     report = wm.evaluation.evaluate_recommendations(run.model.topk, same_split.test, ks=(5,))
     assert report.users == len(other.test)
+
+
+@pytest.mark.parametrize("ended_by", ["steps", "time", "patience"])
+def test_a_finished_run_is_continued_when_it_may_take_longer(ended_by, log, tmp_path):
+    length = {"steps": {"epochs": 2}, "time": {"epochs": 6, "time_budget": 1e-9}}
+    start = {**length.get(ended_by, {"epochs": 6, "patience": 1}), "metric": "loss"}
+    base = {
+        name: CONFIG.values[name] for name in CONFIG.given if name not in ("epochs", "patience")
+    }
+    folder = tmp_path / "run"
+    training = prepare(log, wm.Config(**base, **start), folder)
+    if ended_by == "patience":
+        training.loop.validate = lambda: {"loss": 1.0}
+    begun = training.run()
+    assert begun.finished == ended_by
+    # A length that is no longer than what is done changes nothing.
+    assert wm.train(log, None, folder=folder, resume=True).config.epochs == start["epochs"]
+    longer = {"epochs": 6, "time_budget": 0.0, "patience": 0}
+    given = {name: longer[name] for name in longer if name in start}
+    wm.train(log, wm.Config(**{**base, **start, **given}), folder=folder, resume=True)
+    straight = wm.train(
+        log, wm.Config(**base, metric="loss", epochs=6, patience=0), folder=tmp_path / "straight"
+    )
+    last = wm.load(folder, checkpoint="last")
+    assert last.config.epochs == 6
+    other = wm.load(straight.folder, checkpoint="last")
+    assert last.step == other.step > begun.step
+    assert same(last.model.state_dict(), other.model.state_dict())
+    with pytest.raises(ValueError, match=r"^dimension is 9, and .* was started with 8"):
+        wm.train(log, wm.Config(**{**base, "dimension": 9}), folder=folder, resume=True)
+
+
+def test_the_mean_of_the_weights_is_kept_and_training_resumes_from_the_weights(log, tmp_path):
+    config = CONFIG.changed(averaging=0.9)
+    whole = wm.train(log, config, folder=tmp_path / "whole")
+    plain = wm.train(log, CONFIG, folder=tmp_path / "plain")
+    assert not same(weights(whole.folder), weights(plain.folder))
+    training = prepare(log, config, tmp_path / "parts")
+    training.loop.on_step = lambda progress: progress.step == 5 and os.kill(os.getpid(), 15)
+    with pytest.raises(wm.training.Interrupted):
+        training.run()
+    resumed = wm.train(log, config, folder=tmp_path / "parts", resume=True)
+    assert same(weights(whole.folder), weights(resumed.folder))
+    check_stored_metrics(whole)

@@ -98,12 +98,13 @@ def train(
 
 def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
     """Return the configuration of a run; a setting that differs from what is given is refused."""
-    from widemax.runs.folder import check_same_settings, stored_config
+    from widemax.runs.folder import ADJUSTABLE, check_same_settings, stored_config
 
     given = settings.given()
     check_same_settings(folder, given, lambda name: all_options()[name].flag)
-    config = stored_config(folder)
-    origins = dict.fromkeys(config.values, f"run {folder}")
+    adjusted = {name: given[name] for name in ADJUSTABLE if name in given}
+    config = stored_config(folder).changed(**adjusted)
+    origins = dict.fromkeys(config.values, f"run {folder}") | dict.fromkeys(adjusted, "flag")
     return ResolvedConfig(config=config, origins=origins, given=frozenset(given))
 
 

@@ -190,6 +190,13 @@ SOURCES: dict[str, Declaration] = {
         options=(
             *(Option(name, "", help, group=DATA) for name, help in _COLUMNS),
             Option(
+                "where",
+                "",
+                "Condition of SQL on any column for the rows to read, such as rating >= 4; empty "
+                "reads all.",
+                group=DATA,
+            ),
+            Option(
                 "titles",
                 "",
                 "File with titles and other columns to show; empty takes that of item features.",

@@ -29,6 +29,19 @@ _HASHED = (".parquet", ".safetensors", ".json", ".toml")
 """What of a folder is changed by nobody once it is written."""
 
 _DESCRIPTION, _CONFIG, _VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
+_CONTINUED = "continued.json"
+ADJUSTABLE = (
+    "epochs",
+    "steps",
+    "time_budget",
+    "patience",
+    "validate_every",
+    "checkpoint_every",
+    "keep_last",
+    "threads",
+    "tracking",
+)
+"""Settings that may be others when a run is resumed: none of them decides what a step does."""
 _SHOWN = "items.parquet"
 _FIELDS: dict[str, tuple[type, ...]] = {
     "source": (str,),
@@ -104,7 +117,9 @@ def stored_titles(folder: Path) -> pl.DataFrame | None:
 def finish_folder(folder: Path, description: Mapping[str, Any]) -> None:
     """Write ``run.json`` last, so that a folder with it is whole."""
     # A changed byte may leave a table that can be read, with other words in it.
-    names = sorted(path.name for path in folder.iterdir() if path.suffix in _HASHED)
+    names = sorted(
+        path.name for path in folder.iterdir() if path.suffix in _HASHED and path.name != _CONTINUED
+    )
     files = {name: file_sha256(folder / name) for name in names}
     content = {**description, "files": files}
     write_manifest(folder / _DESCRIPTION, FORMAT_VERSION, content, version_field=_VERSION)
@@ -142,21 +157,47 @@ def check_unchanged(folder: Path, name: str) -> Path:
 def stored_config(folder: Path) -> Config:
     """Return the configuration that a run was started with."""
     path = check_unchanged(folder, _CONFIG)
-    values: dict[str, Any] = dict(read_toml(path))
+    values: dict[str, Any] = {**read_toml(path), **_continued(folder)}
     try:
         return Config(source=source_of(check_run(folder)["kind"]), **values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
+def _continued(folder: Path) -> dict[str, Any]:
+    """Return the settings with which a run was resumed, where they are not its first ones."""
+    path = folder / _CONTINUED
+    if not path.exists():
+        return {}
+    found = read_manifest(path, FORMAT_VERSION, version_field=_VERSION)
+    values = {name: value for name, value in found.items() if name != _VERSION}
+    if wrong := values.keys() - {*ADJUSTABLE}:
+        raise ValueError(f"{path} is damaged: {min(wrong)!r} cannot be changed in a run")
+    return values
+
+
+def continue_with(folder: Path, given: Mapping[str, Value]) -> None:
+    """Keep the settings with which a run is resumed, where they differ from those it has."""
+    stored = stored_config(folder).values
+    changed = {
+        name: value
+        for name, value in given.items()
+        if name in ADJUSTABLE and value != stored.get(name, value)
+    }
+    if changed:
+        content = {**_continued(folder), **changed}
+        stored_config(folder).changed(**changed)  # refuses what does not fit
+        write_manifest(folder / _CONTINUED, FORMAT_VERSION, content, version_field=_VERSION)
+
+
 def check_same_settings(folder: Path, given: Mapping[str, Value], spelling: Spelling = str) -> None:
-    """Raise if a setting is given that is not that of the run: it would be passed over.
+    """Raise if a setting is given that is not that of the run, and cannot be changed by now.
 
     ``spelling`` makes a name what the user wrote, such as a flag.
     """
     stored = stored_config(folder).values
     for name in sorted(given):
-        if (name, given[name]) == ("model", "auto"):
+        if (name, given[name]) == ("model", "auto") or (name in ADJUSTABLE and name in stored):
             continue
         if name not in stored:
             raise ValueError(f"{spelling(name)} is not a setting of {folder}: leave it out")

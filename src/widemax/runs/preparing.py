@@ -19,11 +19,13 @@ from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
 from widemax.runs.folder import (
+    ADJUSTABLE,
     began_from_vectors,
     check_free,
     check_run,
     check_same_settings,
     check_same_source,
+    continue_with,
     create_folder,
     describe_source,
     finish_folder,
@@ -143,7 +145,9 @@ def prepare(
     resume = resume and holds_run(folder)
     if resume:
         check_same_settings(folder, config.given)
-        config, vectors = stored_config(folder), _vectors_to_resume(folder, vectors)
+        adjusted = {name: config.given[name] for name in ADJUSTABLE if name in config.given}
+        config = stored_config(folder).changed(**adjusted)
+        vectors = _vectors_to_resume(folder, vectors)
     else:
         check_free(folder)
     check_tracking(config.tracking)
@@ -191,6 +195,7 @@ def prepare(
             finish_folder(folder, description)
         else:
             _resume(loop, folder)
+            continue_with(folder, adjusted)
         loop.trackers = _trackers(folder, config, loop.progress.step, if_this_fails)
         if_this_fails.pop_all()
     return Training(

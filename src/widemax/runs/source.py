@@ -102,7 +102,7 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) 
         return _read_parts(_parts(path, config.values), kind, config, min_count, unknown)
     options = {"kind": kind, "min_count": min_count, "unknown": unknown}
     if config.source == "log":
-        columns = ("user_column", "item_column", "time_column", "goal_column")
+        columns = ("user_column", "item_column", "time_column", "goal_column", "where")
         asked = {name: config.get(name, "") for name in columns}
         return read_source(path, core=config.core, **asked, **options)  # type: ignore[arg-type]
     source = read_source(
@@ -133,7 +133,7 @@ def _read_parts(
     if config.core or config.get("goal_column", ""):
         raise ValueError("split = 'files' takes files as they are: no core, and no goal_column")
     columns = Columns(config.user_column, config.item_column, config.time_column)
-    return read_log_parts(files, kind, columns, limits)
+    return read_log_parts(files, kind, columns, limits, config.where)
 
 
 def split_source(config: Config, source: Source) -> Split:

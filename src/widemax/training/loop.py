@@ -173,7 +173,16 @@ class Loop:
         state = unflatten_state(checkpoint.state_tensors(), checkpoint.state)
         self.steps.load_state(state)
         self.progress = Progress(**state["progress"])
+        if self._may_continue():
+            self.progress.finished = ""
         return True
+
+    def _may_continue(self) -> bool:
+        """Return whether nothing ends the training any more: its plan may be another by now."""
+        progress, plan = self.progress, self.plan
+        if progress.step >= plan.total_steps or progress.seconds >= plan.time_budget:
+            return False
+        return not plan.patience or progress.waited < plan.patience
 
     @contextmanager
     def _listening(self) -> Iterator[None]:

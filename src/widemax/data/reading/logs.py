@@ -101,10 +101,11 @@ class Log:
         return fault
 
 
-def scan_log(files: list[Path], kind: str, wanted: Columns) -> Log:
+def scan_log(files: list[Path], kind: str, wanted: Columns, where: str = "") -> Log:
     """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
-    Of Parquet no column is read yet, of the other formats everything.
+    Of Parquet no column is read yet, of the other formats everything. ``where`` keeps the rows for
+    which a condition of SQL on any column holds, such as ``rating >= 4 AND event = 'buy'``.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -115,7 +116,7 @@ def scan_log(files: list[Path], kind: str, wanted: Columns) -> Log:
     parts: list[pl.LazyFrame] = []
     columns, starts = wanted, [0]
     for path in files:
-        part, columns, height = _scan_part(path, kind, columns)
+        part, columns, height = _scan_part(path, kind, columns, where)
         if parts and part.collect_schema() != parts[0].collect_schema():
             schemas = (part.collect_schema(), parts[0].collect_schema())
             types, first_types = (
@@ -128,11 +129,15 @@ def scan_log(files: list[Path], kind: str, wanted: Columns) -> Log:
     return Log(parts, columns, not format_of(kind).typed, files, starts[:-1])
 
 
-def _scan_part(path: Path, kind: str, wanted: Columns) -> tuple[pl.LazyFrame, Columns, int]:
+def _scan_part(
+    path: Path, kind: str, wanted: Columns, where: str
+) -> tuple[pl.LazyFrame, Columns, int]:
     """Return the wanted columns of a file, their names where they were guessed, and its height."""
     table = scan_table(path, kind)
     with table_errors(path):
         there = table.collect_schema().names()
+    if where:
+        table = _chosen(table, where, there, path, typed=format_of(kind).typed)
     columns = Columns(*(_named(role, wanted, there, path) for role in _GUESSES))
     names = [name for name in astuple(columns) if name]
     if len(set(names)) < len(names):
@@ -144,9 +149,38 @@ def _scan_part(path: Path, kind: str, wanted: Columns) -> tuple[pl.LazyFrame, Co
         if not format_of(kind).typed:
             part = part.collect().lazy()  # without the other columns, which were read too
         height = part.select(pl.len()).collect().item()
+    if not height and where:
+        raise ValueError(f"{path} has no row for which {where} holds")
     if not height:
         raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
     return part, columns, height
+
+
+def _chosen(
+    table: pl.LazyFrame, where: str, there: list[str], path: Path, *, typed: bool
+) -> pl.LazyFrame:
+    """Return the rows for which a condition of SQL holds; text that is all numbers counts as such.
+
+    Polars parses it: nothing of it is run as Python.
+    """
+    try:
+        condition = pl.sql_expr(where)
+        named = condition.meta.root_names()
+        if missing := [name for name in named if name not in there]:
+            raise ValueError(f"there is no column {missing[0]!r}: there are {listed(there)}")
+        if not typed:
+            frame = table.collect()
+            table = frame.with_columns(_as_numbers(frame[name]) for name in named).lazy()
+        chosen = table.filter(condition).collect() if not typed else table.filter(condition)
+        return chosen.lazy()
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"{path}: where = {quoted(where)} cannot be asked: {reason}") from error
+
+
+def _as_numbers(column: pl.Series) -> pl.Series:
+    numbers = column.cast(pl.Float64, strict=False)
+    return column if numbers.null_count() > column.null_count() else numbers
 
 
 def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:

@@ -82,14 +82,14 @@ def _called(folder: Path, words: str) -> Path | None:
 
 
 def read_log_parts(
-    files: PartFiles, kind: str, columns: Columns, limits: Limits = NO_LIMITS
+    files: PartFiles, kind: str, columns: Columns, limits: Limits = NO_LIMITS, where: str = ""
 ) -> Source:
     """Read a log in parts: ``source.parts`` says which file each interaction comes from.
 
     Within a user the parts follow each other, each in time order.
     """
     given = [[] if part is None else files_of(part) for part in files]
-    log = scan_log([path for part in given for path in part], kind, columns)
+    log = scan_log([path for part in given for path in part], kind, columns, where)
     (user_codes, users), (item_codes, items) = numbered(log.users()), numbered(log.items())
     times = log.times()
     numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])

@@ -79,6 +79,7 @@ def read_source(
     item_column: str = "",
     time_column: str = "",
     goal_column: str = "",
+    where: str = "",
     core: int = 0,
     min_count: int = 1,
     max_size: int | None = None,
@@ -98,8 +99,9 @@ def read_source(
 
     The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
     line is a user and their items. A column that is not named is guessed from the usual names
-    (user_id, itemId, timestamp, …), but for the goal (booked, bought), which must be named. Rows
-    are sorted by user, in order of appearance, then by time; rows of equal time, and logs without
+    (user_id, itemId, timestamp, …), but for the goal (booked, bought), which must be named. Only
+    rows are read for which ``where`` holds, a condition of SQL such as "rating >= 4". Rows are
+    sorted by user, in order of appearance, then by time; rows of equal time, and logs without
     times, keep the order of the file. Repeated interactions stay. Users whose rows were not in time
     order are counted in a warning of the logger ``widemax.data.reading.source``.
 
@@ -128,8 +130,8 @@ def read_source(
                 )
         wanted = Columns(user_column, item_column, time_column, goal_column)
         limits = Limits(min_count, max_size, unknown, min_length)
-        return _read_log(path, kind, wanted, core, limits)
-    if named := user_column or item_column or time_column or goal_column:
+        return _read_log(path, kind, wanted, core, limits, where)
+    if named := user_column or item_column or time_column or goal_column or where:
         raise ValueError(
             f"{path} holds text, which has no column {named!r}: name its format with kind"
         )
@@ -142,14 +144,16 @@ def read_source(
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
 
 
-def _read_log(path: str | Path, kind: str, wanted: Columns, core: int, limits: Limits) -> Source:
+def _read_log(
+    path: str | Path, kind: str, wanted: Columns, core: int, limits: Limits, where: str
+) -> Source:
     """Read each user's items in time order.
 
     The columns are held in memory and sorted by counting, in all of torch's threads: O(T) if users'
     rows are in time order; ``benchmarks/interactions.py`` measures it.
     """
     check_whole("core", core, 0, MAX_CORE)
-    log = scan_log(files_of(path), kind, wanted)
+    log = scan_log(files_of(path), kind, wanted, where)
     (user_codes, users), (item_codes, items) = at_once(
         lambda: numbered(log.users()), lambda: numbered(log.items())
     )
