@@ -197,6 +197,14 @@ SOURCES: dict[str, Declaration] = {
                 group=DATA,
             ),
             Option(
+                "item_order",
+                "auto",
+                "Whether the order of a user's items means anything; auto goes by the format: that "
+                "of lists does not.",
+                choices=("auto", "kept", "ignored"),
+                group=DATA,
+            ),
+            Option(
                 "titles",
                 "",
                 "File with titles and other columns to show; empty takes that of item features.",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from widemax.encoders.contexts import check_context, mean_rows
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
+from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size
 from widemax.validation import check_positive, check_tensor
 
@@ -67,9 +68,28 @@ class YouTubeDNNEncoder(nn.Module):
         """Return the user vectors, [B, D]."""
         context = check_context(context, self.num_classes)
         mean = mean_rows(self.items.weight, context, sparse=self.items.sparse)
+        return self._of_mean(mean, users, ages)
+
+    def of_others(self, bags: Tensor, targets: Tensor, owners: Tensor, users: Tensor) -> Tensor:
+        """Return the user vectors of all items of a bag but the target, [B, D].
+
+        With m the mean of the n items of bags[owner], [U, H], that of the others than target t is
+        (n·m − v_t) / (n − 1): the bag is read once for all of its targets.
+        """
+        bags = check_context(bags, self.num_classes)
+        table, sparse = self.items.weight, self.items.sparse
+        sizes = (bags >= 0).sum(1, keepdim=True)
+        sums = mean_rows(table, bags, sparse=sparse) * sizes
+        # One copy of the target goes, if it is there: it may have been left out.
+        there = (bags[owners] == targets[:, None]).any(1, keepdim=True)
+        own = gather_rows(table, targets, sparse=sparse)
+        others = sizes[owners] - there.long()
+        return self._of_mean((sums[owners] - own * there) / others.clamp(min=1), users, None)
+
+    def _of_mean(self, mean: Tensor, users: Tensor | None, ages: Tensor | None) -> Tensor:
         extras = []
         if self.user_features is not None:
-            extras.append(known_features(self.user_features, users, context))
+            extras.append(known_features(self.user_features, users, mean))
         if self.oldest_age is not None:
             extras.append(_age_features(ages, mean, self.oldest_age))
         hidden: Tensor = self.tower(mean, torch.cat(extras, dim=1) if extras else None)

@@ -37,6 +37,10 @@ class Batch(NamedTuple):
         """Return the rows of ``values`` that belong to these examples."""
         return values if values is None or self.rows is None else values[self.rows]
 
+    def part(self, rows: slice) -> Batch:
+        """Return some of these examples; their losses are finished with all others."""
+        return self._replace(hidden=self.hidden[rows], targets=self.targets[rows])
+
     def finish(self, losses: Tensor) -> Tensor:
         """Return the losses of all examples that were given: 0 where ignored, weighted."""
         if self.rows is not None:

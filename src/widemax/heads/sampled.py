@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
-from widemax.declarations import declare
+from widemax.declarations import Option, declare
 from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
 from widemax.heads.interests import best_scores, check_interests
@@ -19,11 +19,23 @@ from widemax.heads.starting import start_biases
 from widemax.objectives import Objective, find_from_factors, is_keeping_hits, sampled_softmax
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.validation import Counts, check_ids, check_tensor
+from widemax.validation import Counts, check_ids, check_tensor, check_whole
 
 
 @declare.head(
-    "sampled", slots=["scorer", "sampler", "objective"], traits=["vectors", "sparse", "kernel"]
+    "sampled",
+    options=[
+        Option(
+            "num_groups",
+            1,
+            "Parts of a batch that draw classes of their own: more of them at the same cost.",
+            least=1,
+            most=2**16,
+            unless="per_example",
+        ),
+    ],
+    slots=["scorer", "sampler", "objective"],
+    traits=["vectors", "sparse", "kernel"],
 )
 class SampledHead(SamplerHead):
     """Any scorer, any sampler and any objective, put together.
@@ -63,10 +75,12 @@ class SampledHead(SamplerHead):
         *,
         objective: Objective = sampled_softmax,
         num_samples: int | None = None,
+        num_groups: int = 1,
         counts: Counts | None = None,
         ignore_index: int = -100,
     ) -> None:
         super().__init__(scorer, sampler, num_samples, ignore_index)
+        self.num_groups = check_whole("num_groups", num_groups, 1, 2**16)
         if not callable(objective):
             raise ValueError(f"objective must be a function, got {objective!r}")
         self.objective = _knowing(objective, self.num_classes)
@@ -90,13 +104,32 @@ class SampledHead(SamplerHead):
             _check_shape("history", history, len(hidden), "H")
         if query_ids is not None:
             _check_shape("query_ids", query_ids, len(hidden))
+        query_ids, history = batch.select(query_ids), batch.select(history)
+        losses = []
+        for rows in self._groups(batch):
+            own = (None if each is None else each[rows] for each in (query_ids, history))
+            losses.append(self._group_losses(batch.part(rows), *own, generator))
+        return batch.finish(torch.cat(losses) if len(losses) > 1 else losses[0])
+
+    def _groups(self, batch: Batch) -> list[slice]:
+        """Return the rows of a batch that draw together, in parts of nearly equal size."""
+        size = max(1, -(-len(batch.targets) // self.num_groups))
+        return [slice(start, start + size) for start in range(0, max(len(batch.targets), 1), size)]
+
+    def _group_losses(
+        self,
+        batch: Batch,
+        query_ids: Tensor | None,
+        history: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
         candidates = self._draw(self.num_samples, batch, generator)
-        excluded = _excluded(candidates, batch.select(query_ids), batch.select(history))
+        excluded = _excluded(candidates, query_ids, history)
         own = self._own_rows(batch, candidates)
         if own is not None:
             candidates = without_own_rows(candidates, own)
             excluded = own if excluded is None else excluded | own
-        return batch.finish(_zero_if_alone(self._losses(batch, candidates, excluded), own))
+        return _zero_if_alone(self._losses(batch, candidates, excluded), own)
 
     def interest_losses(
         self,
@@ -112,9 +145,18 @@ class SampledHead(SamplerHead):
         """
         batch = self._read_batch(user, targets, None, generator)
         interests = check_interests(interests, user)
-        candidates = self._draw(self.num_samples, batch, generator)
         kept = interests if batch.rows is None else interests[batch.rows]
-        scores = best_scores(self.scorer, kept, candidates.ids)
+        losses = [
+            self._interest_losses(batch.part(rows), kept[rows], generator)
+            for rows in self._groups(batch)
+        ]
+        return batch.finish(torch.cat(losses))
+
+    def _interest_losses(
+        self, batch: Batch, interests: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        candidates = self._draw(self.num_samples, batch, generator)
+        scores = best_scores(self.scorer, interests, candidates.ids)
         own = self._own_rows(batch, candidates)
         if own is not None:
             candidates = without_own_rows(candidates, own)
@@ -127,7 +169,7 @@ class SampledHead(SamplerHead):
             hits=hits_by_class(candidates.ids, batch.targets),
             target_mask=None,
         )
-        return batch.finish(_zero_if_alone(losses, own))
+        return _zero_if_alone(losses, own)
 
     def _own_rows(self, batch: Batch, candidates: Candidates) -> Tensor | None:
         """Return which candidates an example brought itself, [B, S], if they must not compete.

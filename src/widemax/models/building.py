@@ -134,7 +134,12 @@ class RunSetup:
     @property
     def ordered(self) -> bool:
         """Whether the items of a user stand in the order in which they were chosen."""
-        return self.kind == "text" or "unordered" not in find("format", self.kind).traits
+        if self.kind == "text":
+            return True
+        asked = self.options.get("item_order", "auto")
+        if asked != "auto":
+            return bool(asked == "kept")
+        return "unordered" not in find("format", self.kind).traits
 
     @property
     def sparse(self) -> bool:

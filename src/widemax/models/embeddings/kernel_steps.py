@@ -58,6 +58,7 @@ _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
         "temperature": 1.0,
         "unique": False,
         "per_example": True,
+        "num_groups": 1,
     },
     usual={
         "sampler": "unigram",

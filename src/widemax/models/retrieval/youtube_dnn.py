@@ -20,8 +20,10 @@ from widemax.models.options import (
     TIED,
     USER_FEATURES,
 )
+from widemax.models.retrieval.bags import BagBatch, Bags
 from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
+from widemax.validation import ABSENT
 
 PAPER_TOWER = (1024, 512, 256)
 """Units of the layers in Covington et al. 2016, each half as wide as the one below it."""
@@ -49,6 +51,22 @@ PAPER_TOWER = (1024, 512, 256)
             "Whether the model reads the age of each example, which is 0 when serving; auto does "
             "where the log has times.",
             choices=("auto", "on", "off"),
+        ),
+        Option(
+            "history_dropout",
+            0.0,
+            "Share of the items of a history that is left out in training, others each time.",
+            most=0.99,
+        ),
+        Option(
+            "targets_per_row",
+            1,
+            "Where a log has no order: targets of one user that are predicted in one row, which "
+            "costs as much as one.",
+            least=1,
+            most=2**10,
+            unless="max_examples",
+            group="Data",
         ),
         Option(
             "max_examples",
@@ -86,6 +104,8 @@ class YouTubeDNN(HistoryModel):
     """
 
     encoder: YouTubeDNNEncoder
+    history_dropout: float = 0.0
+    """Share of a history that is left out in training."""
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
@@ -104,11 +124,23 @@ class YouTubeDNN(HistoryModel):
             dropout=options.dropout,
         )
         items = encoder.items if options.tied else None
-        return cls(encoder, setup.head(options.dimension, items=items))
+        model = cls(encoder, setup.head(options.dimension, items=items))
+        model.history_dropout = options.history_dropout
+        return model
 
-    def examples(self, setup: Setup, sequences: Sequences) -> Windows:
+    def examples(self, setup: Setup, sequences: Sequences) -> Windows | Bags:
         """Return each item with those before it; where a log has no order, with all others."""
         options = setup.options
+        if options.targets_per_row > 1:
+            if setup.ordered:
+                raise ValueError(
+                    "targets_per_row is for a log without an order: item_order = ignored"
+                )
+            return Bags(
+                sequences,
+                targets_per_row=options.targets_per_row,
+                max_history=options.max_history,
+            )
         if setup.ordered:
             windows = self.windows_of(sequences, options)
         else:
@@ -142,3 +174,21 @@ class YouTubeDNN(HistoryModel):
         """Return the user vectors, [B, D]."""
         hidden: Tensor = self.encoder(batch.context, batch.users, batch.ages)
         return hidden
+
+    def forward(
+        self, batch: WindowBatch | BagBatch, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the training loss of each target, [B]."""
+        if isinstance(batch, BagBatch):
+            bags = self._left(batch.bags, generator)
+            hidden = self.encoder.of_others(bags, batch.targets, batch.owners, batch.users)
+            return self.losses(hidden, batch.targets, bags[batch.owners, -1:], generator)
+        shown = replace(batch, context=self._left(batch.context, generator))
+        return self.losses(self.hidden(shown), batch.targets, batch.context, generator)
+
+    def _left(self, context: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return the items that are shown in training, the others as absent."""
+        if not self.history_dropout or not self.training:
+            return context
+        drawn = torch.rand(context.shape, generator=generator)
+        return context.masked_fill(drawn < self.history_dropout, ABSENT)
