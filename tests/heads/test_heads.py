@@ -301,3 +301,24 @@ def test_a_positive_listed_twice_counts_once(name):
     once = torch.tensor([[3, 5, -100], [7, -100, -100], [1, 2, 4]])
     twice = torch.tensor([[3, 5, 3], [7, 7, 7], [1, 2, 4]])
     torch.testing.assert_close(head(hidden, twice), head(hidden, once))
+
+
+def test_groups_of_a_batch_draw_classes_of_their_own():
+    torch.manual_seed(0)
+    scorer, sampler = TableScorer(50, 8), UniformSampler(50, unique=True)
+    grouped = SampledHead(scorer, sampler, num_samples=10, num_groups=3)
+    plain = SampledHead(scorer, sampler, num_samples=10)
+    hidden, targets = torch.randn(8, 8), torch.randint(50, (8,))
+    found = grouped(hidden, targets, generator=torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(1)
+    parts = [slice(0, 3), slice(3, 6), slice(6, 8)]
+    wanted = [plain(hidden[part], targets[part], generator=generator) for part in parts]
+    torch.testing.assert_close(found, torch.cat(wanted))
+    alone = plain(hidden, targets, generator=torch.Generator().manual_seed(1))
+    assert not torch.allclose(found, alone)
+    # An ignored example is in no group, and more groups than examples are one each.
+    targets[2] = -100
+    assert grouped(hidden, targets)[2] == 0
+    assert SampledHead(scorer, sampler, num_samples=10, num_groups=99)(
+        hidden, targets
+    ).shape == (8,)

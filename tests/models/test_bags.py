@@ -1,0 +1,63 @@
+"""Histories without order: what the other items of a user say, read once for several targets."""
+
+import pytest
+import torch
+
+import widemax as wm
+from widemax.data import Sequences
+from widemax.models import YouTubeDNN
+from widemax.models.retrieval.bags import Bags
+
+
+@pytest.mark.parametrize("num_layers", [0, 1])
+def test_a_target_is_predicted_from_all_other_items(num_layers):
+    torch.manual_seed(0)
+    model = YouTubeDNN.create(
+        torch.arange(20, 0, -1), dimension=4, num_samples=5, num_layers=num_layers
+    ).double()
+    lists = [[3, 7, 7, 1], [5, 2], [9, 0, 4, 6, 8]]
+    batch = Bags(Sequences.from_lists(lists), targets_per_row=2, max_history=9).batch(
+        torch.arange(6)
+    )
+    found = model.encoder.of_others(batch.bags, batch.targets, batch.owners, batch.users)
+    assert batch.targets.tolist() == [item for items in lists for item in items]
+    for place, (target, user) in enumerate(zip(batch.targets, batch.users, strict=True)):
+        others = list(lists[int(user)])
+        others.remove(int(target))
+        torch.testing.assert_close(found[place], model.encode(torch.tensor([others]))[0])
+
+
+def test_of_too_many_items_a_stretch_with_the_targets_is_read():
+    log = Sequences.from_lists([list(range(50))])
+    bags = Bags(log, targets_per_row=4, max_history=10)
+    batch = bags.batch(torch.arange(len(bags)))
+    assert batch.bags.shape[1] == 10
+    assert sorted(batch.targets.tolist()) == list(range(50))
+    for target, owner in zip(batch.targets.tolist(), batch.owners.tolist(), strict=True):
+        assert target in batch.bags[owner].tolist()
+
+
+def test_single_items_are_no_examples():
+    assert len(Bags(Sequences.from_lists([[1], [2]]), targets_per_row=2, max_history=5)) == 0
+
+
+def test_items_are_left_out_in_training_only():
+    torch.manual_seed(0)
+    model = YouTubeDNN.create([1] * 30, dimension=4, num_samples=5, history_dropout=0.5)
+    context = torch.randint(30, (200, 40))
+    shown = model._left(context, torch.Generator().manual_seed(0))
+    assert 0.45 < (shown == -1).double().mean() < 0.55
+    assert torch.equal(shown[shown >= 0], context[shown >= 0])
+    assert torch.equal(model.eval()._left(context, None), context)
+
+
+def test_a_run_on_lists_trains_by_rows(tmp_path):
+    lines = [f"u{user} " + " ".join(f"i{(user + k) % 12}" for k in range(6)) for user in range(30)]
+    (tmp_path / "lists").write_text("\n".join(lines) + "\n")
+    settings = {"kind": "lists", "model": "youtube-dnn", "targets_per_row": 4, "batch_size": 16}
+    small = {"dimension": 4, "num_samples": 5, "epochs": 1}
+    run = wm.train(tmp_path / "lists", wm.Config(**settings, **small), folder=tmp_path / "run")
+    assert run.recommend(["i3"], k=2)
+    kept = wm.Config(**settings, **small, item_order="kept")
+    with pytest.raises(ValueError, match="targets_per_row is for a log without an order"):
+        wm.train(tmp_path / "lists", kept, folder=tmp_path / "ordered")
