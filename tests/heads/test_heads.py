@@ -319,6 +319,6 @@ def test_groups_of_a_batch_draw_classes_of_their_own():
     # An ignored example is in no group, and more groups than examples are one each.
     targets[2] = -100
     assert grouped(hidden, targets)[2] == 0
-    assert SampledHead(scorer, sampler, num_samples=10, num_groups=99)(
-        hidden, targets
-    ).shape == (8,)
+    assert SampledHead(scorer, sampler, num_samples=10, num_groups=99)(hidden, targets).shape == (
+        8,
+    )

@@ -20,6 +20,8 @@ from widemax.cli.answers import (
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 
+_KS = (5, 10, 20, 50)
+
 if TYPE_CHECKING:
     from widemax.runs.run import Run
 
@@ -40,6 +42,10 @@ def evaluate(
             metavar="popularity", help="For a log: also show the metrics by popularity of the item."
         ),
     ] = "",
+    k: Annotated[
+        list[int] | None,
+        typer.Option("--k", "-k", min=1, help="For a log: a length of list; repeat for more."),
+    ] = None,
     checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
@@ -50,9 +56,10 @@ def evaluate(
     if similarity or analogies:
         _test_words(loaded, similarity or [], analogies or [], as_json=json)
     elif loaded.data.source == "log":
-        _evaluate_log(loaded, by_popularity=bool(by), as_json=json)
-    elif by:
-        raise ValueError(f"{run} was trained on text: --by popularity is for logs")
+        _evaluate_log(loaded, tuple(k or _KS), by_popularity=bool(by), as_json=json)
+    elif by or k:
+        flag = "--by popularity" if by else "--k"
+        raise ValueError(f"{run} was trained on text: {flag} is for logs")
     else:
         _evaluate_text(loaded, as_json=json)
 
@@ -73,18 +80,23 @@ def _evaluate_text(run: Run, *, as_json: bool) -> None:
         )
 
 
-def _evaluate_log(run: Run, *, by_popularity: bool, as_json: bool) -> None:
+def _evaluate_log(run: Run, ks: tuple[int, ...], *, by_popularity: bool, as_json: bool) -> None:
     with waiting(f"evaluating {run.folder}"):
-        report = run.evaluate_recommendations()
+        report = run.evaluate_recommendations(ks=ks)
     say_step(run)
     if not by_popularity:
         report = replace(report, buckets=())
     if as_json:
-        counts = {"step": run.step, "users": report.users, "targets": report.targets}
+        counts: dict[str, Any] = {
+            "protocol": run.protocol,
+            "step": run.step,
+            "users": report.users,
+            "targets": report.targets,
+        }
         figures = {**counts, **report.metrics()}
         typer.echo(strict_json(figures))
         return
-    typer.echo(str(report))
+    typer.echo(f"{run.protocol}\n{report}")
 
 
 def _test_words(run: Run, similarity: list[Path], analogies: list[Path], *, as_json: bool) -> None:

@@ -165,6 +165,11 @@ class _Display:
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
         self.say(names)
+        if source.kind != "text" and training.config.split in ("last", "last-of-some"):
+            self.say(
+                "held out: the last items of users, so that others' later choices are trained on; "
+                "--split time asks for the future"
+            )
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.
         if (why := training.config.origins.get("trainer", "")).startswith("because"):
             self.say(f"trainer {training.config.trainer}, {why}")

@@ -23,6 +23,16 @@ USUAL_K = 20
 _SHOWN = ("recall", "ndcg", "hit_rate")
 
 
+PROTOCOLS = {
+    "last": "leave-one-out: the last item of every user",
+    "last-of-some": "the last item of some users",
+    "time": "all that users chose in the last tenth of the time",
+    "user": "the last item of users of whom nothing was trained on",
+    "files": "all items of the test file",
+}
+"""What is asked in the test, by the setting ``split``."""
+
+
 def k_of(metric: str) -> int:
     """Return the length of list that a metric looks at.
 

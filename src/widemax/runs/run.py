@@ -49,7 +49,7 @@ from widemax.runs.indexes import (
     stored_index,
 )
 from widemax.runs.item_data import KEY
-from widemax.runs.judging import asked_first, judge_next, judge_users
+from widemax.runs.judging import PROTOCOLS, asked_first, judge_next, judge_users
 from widemax.runs.kept_data import (
     KeptTest,
     history_of,
@@ -423,6 +423,14 @@ class Run:
             ks=tuple(ks),
             max_history=max_history(self.config),
             counts=test.counts,
+        )
+
+    @property
+    def protocol(self) -> str:
+        """What ``evaluate_recommendations`` asks, in words, to be printed beside its figures."""
+        return (
+            f"{PROTOCOLS[self.config.split]}, ranked among all {len(self.vocabulary):,} items "
+            "but those the user had"
         )
 
     def _why_no_test(self) -> str:
