@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +14,15 @@ from widemax.cli.answers import (
     Exact,
     RunFolder,
     load_run,
+    path_of,
     print_neighbours,
     say_step,
 )
+from widemax.cli.printable import printable
+from widemax.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
 
 
 def recommend(
@@ -27,15 +34,51 @@ def recommend(
         list[str] | None,
         typer.Option(help="An item of the history; repeat for more, oldest first."),
     ] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", help="For every user of the log, into --out.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path_of,
+            metavar="FILE",
+            help="With --all-users: a .parquet or .csv file of user, rank, item and score.",
+        ),
+    ] = None,
     k: Count = 10,
     exact: Exact = False,
     checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print what best follows a history: one that is given, or that of a user."""
-    if (user is None) == (not history):
-        raise ValueError("give either --user or --history")
+    if all_users != (out is not None):
+        raise ValueError("--all-users and --out FILE are given together")
+    if (user is not None) + bool(history) + all_users != 1:
+        raise ValueError("give either --user or --history, or --all-users")
     loaded = load_run(run, checkpoint)
+    if out is not None:
+        _recommend_to_all(loaded, out, k)
+        return
     found = loaded.recommend(history or None, user=user, k=k, exact=exact)
     say_step(loaded)
     print_neighbours(found, as_json=json)
+
+
+def _recommend_to_all(run: Run, out: Path, k: int) -> None:
+    """Write what best follows the history of every user."""
+    import polars as pl
+
+    from widemax.storage.files import atomic_write
+
+    if out.suffix not in (".parquet", ".csv"):
+        raise ValueError(f"--out must end in .parquet or .csv, got {printable(out)}")
+    with waiting(f"writing {out}"):
+        table = pl.concat(run.recommend_all(k=k))
+        with atomic_write(out) as file:
+            if out.suffix == ".parquet":
+                table.write_parquet(file)
+            else:
+                table.write_csv(file)
+    say_step(run)
+    users = table["user"].n_unique()
+    typer.echo(f"{users:,} users, {len(table):,} rows: {printable(out)}", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from widemax.data import Holdout, Sequences, Source, Windows
 from widemax.data.reading.tables import table_errors
+from widemax.data.sequences import offsets_of
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
 from widemax.runs.folder import check_run, check_unchanged, has_file, stored_vocabulary
@@ -24,6 +25,7 @@ from widemax.vocabulary.keys import Key
 HISTORIES, TEST = "histories.parquet", "test.safetensors"
 
 _USER, _ITEMS = "user", "items"
+_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,18 @@ def history_of(path: Path, user: Key) -> list[int] | None:
             return None
         found = table.filter(pl.col(_USER) == wanted).select(_ITEMS).collect()
     return None if not found.height else list(found[_ITEMS][0])
+
+
+def histories_of(path: Path) -> Iterator[tuple[pl.Series, Sequences]]:
+    """Yield all users with what they had, some thousand at a time."""
+    with table_errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        for start in range(0, num_users(path), _AT_ONCE):
+            part = table.slice(start, _AT_ONCE).collect()
+            lists = part[_ITEMS]
+            values = torch.from_numpy(lists.explode().drop_nulls().to_numpy(writable=True))
+            lengths = torch.from_numpy(lists.list.len().to_numpy(writable=True).astype("int64"))
+            yield part[_USER], Sequences(values, offsets_of(lengths))
 
 
 def key_like(key: Key, dtype: pl.DataType) -> Key | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch.nn.functional import normalize
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
 from widemax.data.reading.tokens import split_words
+from widemax.data.splitting.holdout import last_values
 from widemax.declarations import find
 from widemax.declarations.options import shortened, shown
 from widemax.declarations.table import load as load_declared
@@ -52,6 +53,7 @@ from widemax.runs.item_data import KEY
 from widemax.runs.judging import PROTOCOLS, asked_first, judge_next, judge_users
 from widemax.runs.kept_data import (
     KeptTest,
+    histories_of,
     history_of,
     kept_histories,
     kept_test,
@@ -194,6 +196,40 @@ class Run:
         if index is not None:
             return self._neighbours(search(index, self.model, asked, k, exclude))
         return self._neighbours(self.model.topk(asked, k, exclude=exclude))
+
+    @torch.no_grad()
+    def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
+        """Yield tables of ``user``, ``rank``, ``item`` and ``score`` for all users of the log."""
+        path = self._histories
+        if path is None:
+            raise ValueError(f"{self.folder} has no users to recommend to")
+        k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
+        reach = self._reach() if self.model.causal else max_history(self.config)
+        for users, histories in histories_of(path):
+            rows = torch.arange(len(users))
+            features = torch.tensor([self._row_of(user) for user in users])
+            asked = WindowBatch(
+                context=last_values(histories, rows, reach),
+                targets=torch.full_like(rows, ABSENT),
+                users=features,
+                ages=torch.zeros(len(users)),
+            )
+            longest = max(1, int(histories.lengths.max()))
+            exclude = None if include_seen else last_values(histories, rows, longest)
+            yield self._table(users, self.model.topk(asked, k, exclude=exclude))
+
+    def _table(self, users: pl.Series, found: TopK) -> pl.DataFrame:
+        there = found.ids >= 0
+        rows, places = there.nonzero().unbind(1)
+        keys = self.vocabulary.keys.gather(found.ids[there].numpy())
+        return pl.DataFrame(
+            {
+                "user": users.gather(rows.numpy()),
+                "rank": (places + 1).numpy(),
+                "item": keys,
+                "score": found.scores[there].numpy(),
+            }
+        )
 
     def history(self, user: Key) -> list[Neighbour]:
         """Return all that a user of the log had, oldest first; scores are 0."""

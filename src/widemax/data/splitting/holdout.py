@@ -78,7 +78,7 @@ class Holdout:
         """Return what is known in the questions ``rows`` [B]; targets are -1, and ages 0: now."""
         max_history = check_whole("max_history", max_history, 1, 2**20)
         return WindowBatch(
-            context=_last(self.histories, rows, max_history),
+            context=last_values(self.histories, rows, max_history),
             targets=torch.full_like(rows, ABSENT),
             users=self.users[rows],
             ages=torch.zeros(len(rows)),
@@ -89,10 +89,10 @@ class Holdout:
         """Return all that each user had, [B, E] padded with -1, to be left out of answers."""
         lengths = self.histories.lengths[rows]
         longest = max(1, int(lengths.max())) if len(rows) else 1
-        return _last(self.histories, rows, longest)
+        return last_values(self.histories, rows, longest)
 
 
-def _last(sequences: Sequences, rows: Tensor, width: int) -> Tensor:
+def last_values(sequences: Sequences, rows: Tensor, width: int) -> Tensor:
     """Return the last values of each row, [B, width], with -1 before them where they are fewer."""
     found = torch.empty(len(rows), width, dtype=torch.int64)
     offsets = sequences.offsets
