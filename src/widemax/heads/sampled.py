@@ -31,7 +31,6 @@ from widemax.validation import Counts, check_ids, check_tensor, check_whole
             "Parts of a batch that draw classes of their own: more of them at the same cost.",
             least=1,
             most=2**16,
-            unless="per_example",
         ),
     ],
     slots=["scorer", "sampler", "objective"],
