@@ -62,7 +62,7 @@ def test_some_users_are_asked_about_in_one_part_only(
 
 
 def test_every_user_is_asked_for_the_last_item_and_the_one_before():
-    split = split_source(wm.Config(), log_of(12))
+    split = split_source(wm.Config(split="last"), log_of(12))
     assert targets(split.test) == {3 * user + 2 for user in range(12)}
     assert targets(split.validation) == {3 * user + 1 for user in range(12)}
     assert set(split.sequences.values.tolist()) == {3 * user for user in range(12)}
@@ -75,7 +75,7 @@ def test_every_user_is_asked_for_the_last_item_and_the_one_before():
 
 @pytest.mark.parametrize(("validation_size", "test_size"), [(4, 5), (0, 5), (4, 0), (0, 0)])
 def test_of_every_user_some_are_asked_and_all_held_out(validation_size, test_size):
-    config = wm.Config(validation_size=validation_size, test_size=test_size)
+    config = wm.Config(split="last", validation_size=validation_size, test_size=test_size)
     split = split_source(config, log_of(12))
     for part, size in ((split.validation, validation_size), (split.test, test_size)):
         assert (len(part) if part is not None else 0) == size
@@ -84,7 +84,7 @@ def test_of_every_user_some_are_asked_and_all_held_out(validation_size, test_siz
 
 
 def test_short_histories_are_asked_about_in_the_test_first():
-    split = split_source(wm.Config(), source_of([[0], [1, 2], [3], [4, 5, 6]]))
+    split = split_source(wm.Config(split="last"), source_of([[0], [1, 2], [3], [4, 5, 6]]))
     assert (targets(split.validation), targets(split.test)) == ({5}, {2, 6})
     assert set(split.sequences.values.tolist()) == {0, 1, 3, 4}
 
@@ -141,7 +141,7 @@ def test_goals_move_with_what_is_trained_on():
     some = wm.Config(split="last-of-some", validation_size=2, test_size=2)
     split = split_source(some, with_goals)
     assert split.goals.tolist() == [True, False] * 4
-    assert split_source(wm.Config(), with_goals).goals.tolist() == [True] * 4
+    assert split_source(wm.Config(split="last"), with_goals).goals.tolist() == [True] * 4
 
 
 def test_sentences_of_a_text_are_in_one_part_only():

@@ -78,25 +78,25 @@ RUN = Declaration(
         ),
         Option(
             "validation_size",
-            10_000,
+            2000,
             "Examples held out to choose the checkpoint by; 0 disables validation.",
             most=10**9,
             group=VALIDATION,
         ),
         Option(
             "test_size",
-            100_000,
+            10_000,
             "Further examples held out for `evaluate`; they have no influence on the training.",
             most=10**9,
             group=VALIDATION,
         ),
         Option(
             "split",
-            "last",
-            "What is held out. Of a log: the last item of every user (test) and the one before "
-            "(validation), the last item of some users, the last fifth of the time, or whole "
-            "users; of a text its end; or what files say, found by their names.",
-            choices=("last", "last-of-some", "time", "user", "files"),
+            "last-of-some",
+            "What is held out. Of a log: the last item of some users, or that of every user (test) "
+            "and the one before (validation), the last fifth of the time, or whole users; of a "
+            "text its end; or what files say, found by their names.",
+            choices=("last-of-some", "last", "time", "user", "files"),
             group=VALIDATION,
         ),
         Option(
@@ -186,7 +186,7 @@ SOURCES: dict[str, Declaration] = {
         kind="source",
         name="log",
         help="A log of interactions.",
-        usual={"metric": "ndcg@20"},
+        usual={"metric": "ndcg@20", "validation_size": 10_000, "test_size": 100_000},
         options=(
             *(Option(name, "", help, group=DATA) for name, help in _COLUMNS),
             Option(

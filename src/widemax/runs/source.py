@@ -40,7 +40,7 @@ def configured_for(path: str | Path, config: Config) -> Config:
     if named and config.split != FILES:
         raise ValueError(f"{named[0]} has no effect with split = {config.split!r}")
     config = config.for_source(source_of(kind_of(path, config.values)))
-    if config.source == TEXT and config.split not in ("last", FILES):
+    if config.source == TEXT and "split" in config.given and config.split != FILES:
         raise ValueError(f"split = {config.split!r} is for a log, and {path} is a text")
     return config
 
