@@ -23,7 +23,7 @@ UNUSED = [
     # Also where it is the default: who says it believes that it matters.
     ({"head": "full", "sampler": "log-uniform"}, "sampler .* head = importance or sampled$"),
     ({"head": "importance", "objective": "nce"}, "objective .* it needs head = sampled$"),
-    ({"sampler": "in-batch", "num_samples": 9}, "num_samples .* it needs sampler = batch-hard-neg"),
+    ({"sampler": "in-batch", "num_samples": 9}, "num_samples .* it needs sampler = adaptive"),
     ({"sampler": "uniform", "distortion": 0.5}, "distortion .* sampler = market or unigram$"),
     ({"steps": 5, "epochs": 2}, "epochs has no effect with steps = 5"),
     ({"model": "next-item", "window": 2}, "window has no effect with model = 'next-item': it"),

@@ -74,7 +74,7 @@ def _evaluate_text(run: Run, *, as_json: bool) -> None:
     if as_json:
         typer.echo(strict_json(figures))
         return
-    for name, value in figures.items():
+    for name, value in list(figures.items())[1:]:  # the step has been said
         typer.echo(
             f"{name:<12} {value:,.4f}" if isinstance(value, float) else f"{name:<12} {value:,}"
         )

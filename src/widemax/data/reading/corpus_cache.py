@@ -114,6 +114,8 @@ def _store(place: Path, source: str, corpus: Corpus) -> None:
             file.write(save(arrays, {_FIELD: json.dumps(fields)}))
     except OSError as error:
         _LOGGER.warning("%s is not kept: %s", place, error.strerror or error)
+    except ValueError as error:
+        _LOGGER.warning("the corpus is not kept: %s", error)
 
 
 def _load(place: Path, source: str) -> Corpus | None:
