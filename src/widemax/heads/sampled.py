@@ -106,8 +106,9 @@ class SampledHead(SamplerHead):
         query_ids, history = batch.select(query_ids), batch.select(history)
         losses = []
         for rows in self._groups(batch):
-            own = (None if each is None else each[rows] for each in (query_ids, history))
-            losses.append(self._group_losses(batch.part(rows), *own, generator))
+            queries = None if query_ids is None else query_ids[rows]
+            seen = None if history is None else history[rows]
+            losses.append(self._group_losses(batch.part(rows), queries, seen, generator))
         return batch.finish(torch.cat(losses) if len(losses) > 1 else losses[0])
 
     def _groups(self, batch: Batch) -> list[slice]:
