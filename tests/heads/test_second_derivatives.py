@@ -9,6 +9,7 @@ from tests.heads.declared_heads import MAKERS, NAMES, drawn, make_batch, make_he
 from widemax import objectives
 from widemax.heads import HierarchicalHead, SampledHead, Tree, exact
 from widemax.heads.adaptive import clusters
+from widemax.scoring import DifferentiatedScorer, ShardedTableScorer
 
 FURTHER = {
     f"sampled, {name}{', per example' if per_example else ''}": partial(
@@ -115,3 +116,22 @@ def test_second_derivatives_by_the_parameters(name, monkeypatch):
         torch.testing.assert_close(
             (each * step).sum(), (ahead - behind) / 2e-6, rtol=1e-4, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["blocks", "shards"])
+def test_a_part_of_the_table_without_an_id_has_second_derivatives_too(kind, bias):
+    """One block or shard holds all ids: what the others contribute is 0."""
+    if kind == "blocks":
+        scorer = DifferentiatedScorer(40, [(5, 2), (1, 1), (34, 3)], bias=bias).double()
+    else:
+        scorer = ShardedTableScorer(40, 6, num_shards=3, partition="div", bias=bias).double()
+    hidden = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
+    inputs, ids = [hidden, *scorer.parameters()], torch.tensor([30, 31, 39])
+    found = []
+    for scores in (scorer(hidden, ids), scorer(hidden)[:, ids]):
+        first = torch.autograd.grad(scores.logsumexp(1).sum(), inputs, create_graph=True)
+        size = sum(each.square().sum() for each in first)
+        second = torch.autograd.grad(size, inputs, materialize_grads=True)
+        found.append([*first, *second])
+    torch.testing.assert_close(*found)

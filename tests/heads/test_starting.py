@@ -25,6 +25,7 @@ from widemax.sampling import (
     UniformSampler,
     UnigramSampler,
 )
+from widemax.scoring import ShardedTableScorer
 
 V, D = 500, 8
 COUNTS = (20_000 / torch.arange(1, V + 1)).long()
@@ -79,7 +80,6 @@ def test_the_biases_start_where_an_empty_context_leaves_them(objective, name):
     at_zero = mean_gradient(head)
     assert gradient.norm() < 0.1 * at_zero.norm()
     # The pull on the frequent classes, which at 0 are pushed down by every draw.
-    # Of distinct draws the expected count is taken to be S·p or 1, which is near it.
     assert gradient[:10].abs().max() < 0.3 * PROB[0]
 
 
@@ -167,3 +167,26 @@ def test_gbce_gets_the_number_of_classes_from_the_head():
 def test_counts_of_other_classes_are_refused():
     with pytest.raises(ValueError, match=r"counts must have shape \[num_classes\] = \[500\]"):
         made(nce, UniformSampler(V), counts=COUNTS[:9])
+
+
+@pytest.mark.parametrize("partition", ["mod", "div"])
+def test_biases_in_shards_start_as_those_of_one_table(partition):
+    one = made(nce, UniformSampler(V)).scorer.bias
+    scorer = ShardedTableScorer(V, D, num_shards=3, partition=partition, bias=True)
+    wm.SampledHead(scorer, UniformSampler(V), objective=nce, num_samples=20, counts=COUNTS)
+    assert one.any()
+    torch.testing.assert_close(scorer.class_biases(), one)
+
+
+def test_distinct_draws_start_at_the_expected_counts_that_the_sampler_states():
+    sampler = UnigramSampler(V, COUNTS, unique=True, distortion=1.0)
+    bias = made(negative_sampling, sampler, num_samples=100).scorer.bias.double()
+    generator = torch.Generator().manual_seed(0)
+    stated = torch.stack(
+        [
+            sampler.sample(100, torch.arange(V), generator=generator).target_log_expected_count
+            for _ in range(200)
+        ]
+    )
+    # The number of tries differs from draw to draw, by some percent.
+    torch.testing.assert_close(bias, PROB.log() - stated.mean(0), atol=0.03, rtol=0)

@@ -412,6 +412,13 @@ def test_wrong_interests_are_refused(settings, shape):
         head.interest_losses(torch.zeros(shape), torch.zeros(2, 4), torch.tensor([0, 1]))
 
 
+@pytest.mark.parametrize("settings", HEADS)
+def test_several_targets_of_a_user_are_refused(settings):
+    head = MIND.create(torch.ones(NUM_CLASSES), dimension=4, **settings).head
+    with pytest.raises(ValueError, match=r"targets must have shape \[2\], one for each user, got"):
+        head.interest_losses(torch.zeros(2, 3, 4), torch.zeros(2, 4), torch.zeros(2, 2).long())
+
+
 # How sharp a softmax can become
 
 

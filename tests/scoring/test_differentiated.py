@@ -218,3 +218,31 @@ def test_classes_ruled_out_by_their_bias_may_fill_a_block(ruled_out):
     plain = torch.nn.functional.cross_entropy(scorer(hidden), targets, reduction="none")
     found, expected = (torch.autograd.grad(each.sum(), inputs) for each in (losses, plain))
     torch.testing.assert_close([losses, *found], [plain, *expected])
+
+
+@pytest.mark.parametrize("ruled_out", [slice(0, 5), slice(15, 40)])
+def test_second_derivatives_where_a_block_is_ruled_out(ruled_out):
+    scorer, hidden = make(bias=True)
+    with torch.no_grad():
+        scorer.bias[ruled_out] = -torch.inf
+    targets = torch.tensor([5, 6, 7, 8, 9, 14])
+    inputs, found = [hidden, *scorer.parameters()], []
+    plain = torch.nn.functional.cross_entropy(scorer(hidden), targets, reduction="none")
+    for losses in (FullHead(scorer)(hidden, targets), plain):
+        first = torch.autograd.grad(losses.sum(), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(each.square().sum() for each in first), inputs)
+        found.append([*first, *second])
+    assert all(each.isfinite().all() for each in found[0])
+    torch.testing.assert_close(*found)
+
+
+def test_interests_where_a_block_is_ruled_out():
+    scorer, hidden = make(bias=True)
+    with torch.no_grad():
+        scorer.bias[:5] = -torch.inf
+    targets = torch.tensor([5, 6, 7, 8, 9, 14])
+    inputs = [hidden, *scorer.parameters()]
+    losses = FullHead(scorer).interest_losses(hidden[:, None], hidden, targets)
+    plain = torch.nn.functional.cross_entropy(scorer(hidden), targets, reduction="none")
+    found, expected = (torch.autograd.grad(each.sum(), inputs) for each in (losses, plain))
+    torch.testing.assert_close([losses, *found], [plain, *expected])

@@ -201,7 +201,21 @@ def _plain_sums(
     labelled = _label_scores(scores.gather(1, targets), target_weights)
     if smoothing:
         labelled = labelled + smoothing * scores.mean(-1)
-    return scores.logsumexp(-1), labelled
+    return log_sum_exp(scores), labelled
+
+
+def log_sum_exp(scores: Tensor) -> Tensor:
+    """Return the LSE of each row, [B], with a gradient of 0 where every score is −inf.
+
+    Biases may rule out all classes at hand; torch's own gradient would be NaN there.
+
+    >>> scores = torch.full((1, 2), -torch.inf, requires_grad=True)
+    >>> log_sum_exp(scores).item(), torch.autograd.grad(log_sum_exp(scores).sum(), scores)[0]
+    (-inf, tensor([[0., 0.]]))
+    """
+    nothing = torch.isneginf(scores).all(-1)
+    sums = scores.masked_fill(nothing[:, None], 0.0).logsumexp(-1)
+    return sums.masked_fill(nothing, -torch.inf)
 
 
 def linear_sums(

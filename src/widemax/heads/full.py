@@ -62,7 +62,7 @@ class FullHead(BatchHead, ScorerHead):
         Interests x are [B, K, D], user [B, D], targets [B]; nothing is drawn.
         """
         batch = self._read_batch(user, targets, None, generator)
-        interests = check_interests(interests, user)
+        interests = check_interests(interests, user, targets)
         kept = interests if batch.rows is None else interests[batch.rows]
         target, smoothing = self._target_scores(batch).flatten(), self.label_smoothing
         best = best_over_all(self.scorer, kept, batch.targets, target)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from widemax.heads.blockwise import placed
+from widemax.heads.exact import log_sum_exp
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
 from widemax.validation import check_tensor
@@ -26,8 +27,15 @@ class Best(NamedTuple):
     mean: Tensor
 
 
-def check_interests(interests: Tensor, user: Tensor) -> Tensor:
-    """Return the interests if they are K ≥ 1 hidden states for each row of ``user`` [B, D]."""
+def check_interests(interests: Tensor, user: Tensor, targets: Tensor) -> Tensor:
+    """Return the interests if they are K ≥ 1 hidden states for each row of ``user`` [B, D].
+
+    Targets must be [B]: ``user`` is what the interests are for the one target.
+    """
+    if targets.dim() != 1:
+        raise ValueError(
+            f"targets must have shape [{len(user)}], one for each user, got {list(targets.shape)}"
+        )
     rows, dimension = user.shape
     shape = check_tensor("interests", interests).shape
     if len(shape) != 3 or (shape[0], shape[2]) != (rows, dimension) or not shape[1]:
@@ -100,4 +108,4 @@ def _of_tile(
             best = best + biases
         own = torch.arange(len(vectors), device=targets.device) == targets[:, None]
         best = torch.where(own, target_scores[:, None], best)
-        return best.logsumexp(-1), best.sum(-1)
+        return log_sum_exp(best), best.sum(-1)

@@ -144,7 +144,7 @@ class SampledHead(SamplerHead):
         Interests x are [B, K, D], user [B, D], targets [B].
         """
         batch = self._read_batch(user, targets, None, generator)
-        interests = check_interests(interests, user)
+        interests = check_interests(interests, user, targets)
         kept = interests if batch.rows is None else interests[batch.rows]
         losses = [
             self._interest_losses(batch.part(rows), kept[rows], generator)

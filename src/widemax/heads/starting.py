@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from widemax.objectives import Objective, Prior, find_initial_scores
 from widemax.sampling import AllClassesSampler, Sampler
-from widemax.sampling.base import uniform_log_prob
+from widemax.sampling.base import expected_tries, log_expected_count, uniform_log_prob
 from widemax.scoring import Scorer
 from widemax.validation import Counts, check_counts
 
@@ -37,23 +35,20 @@ def start_biases(
     >>> scorer.bias.exp().tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
-    bias = getattr(scorer, "bias", None)
     initial_scores = find_initial_scores(objective)
-    if initial_scores is None or not isinstance(bias, nn.Parameter) or bias.is_meta:
+    biases = None if initial_scores is None else scorer.class_biases()
+    if initial_scores is None or biases is None or biases.is_meta or bool(biases.any()):
         return
     if isinstance(sampler, AllClassesSampler):
         num_samples = sampler.num_classes
-    if bias.shape != (scorer.num_classes,) or bool(bias.any()):
-        return
-    log_prob = _log_prob(sampler, bias.device)
+    log_prob = _log_prob(sampler, biases.device)
     log_target = log_prob if counts is None else _log_shares(counts, sampler.num_classes)
-    log_target = log_target.to(bias.device)
+    log_target = log_target.to(biases.device)
     # With as many candidates as a batch has, one stands for their unknown number.
     size = num_samples or 1
-    log_count = log_prob + math.log(size)
-    if sampler.unique:
-        log_count = log_count.clamp(max=0.0)
-    bias.copy_(initial_scores(Prior(log_target, log_count, size)))
+    tries = expected_tries(log_prob, size) if sampler.unique else None
+    log_count = log_expected_count(log_prob, size, tries)
+    scorer.set_class_biases(initial_scores(Prior(log_target, log_count, size)))
 
 
 def _log_shares(counts: Counts, num_classes: int) -> Tensor:

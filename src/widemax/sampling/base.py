@@ -308,6 +308,26 @@ def log_expected_count(log_prob: Tensor, num_samples: int, tries: Tensor | None)
     return torch.where(repeated, _log_rejecting(log_prob, tries), without_repeat)
 
 
+def expected_tries(log_prob: Tensor, num_samples: int) -> Tensor:
+    """Return about how many draws it takes to find distinct ids, float64 [1].
+
+    T with Σ_y 1 − (1 − p(y))^T = num_samples, for log p of all classes, [V].
+
+    >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
+    >>> round(expected_tries(half, 1).item(), 4)
+    1.0
+    """
+    low, high = torch.zeros(1, dtype=torch.float64), torch.full((1,), 2.0**60, dtype=torch.float64)
+    low, high = low.to(log_prob.device), high.to(log_prob.device)
+    log_missed = torch.log1p(-log_prob.exp())
+    while bool(high - low > 1e-6 * high):
+        # Of numbers so far apart the middle is that of their logarithms.
+        middle = ((low + 1) * (high + 1)).sqrt() - 1
+        too_few = -torch.expm1(log_missed * middle).sum() < num_samples
+        low, high = torch.where(too_few, middle, low), torch.where(too_few, high, middle)
+    return high
+
+
 def _log_rejecting(log_prob: Tensor, tries: Tensor) -> Tensor:
     return torch.log1p(log_prob.exp().neg_()).mul_(tries).expm1_().neg_().log_()
 

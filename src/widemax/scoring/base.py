@@ -59,6 +59,16 @@ class Scorer(nn.Module, ABC):
         """Return the biases of the given classes, like ``ids``, or of all, [V]; None: no bias."""
         return None
 
+    @torch.no_grad()
+    def set_class_biases(self, biases: Tensor) -> None:
+        """Set the biases of all classes to [V]: the parameter ``bias``, if there is one.
+
+        A scorer that keeps them elsewhere sets them there.
+        """
+        bias = getattr(self, "bias", None)
+        if isinstance(bias, nn.Parameter) and bias.shape == biases.shape:
+            bias.copy_(biases)
+
     def queries(self, hidden: Tensor) -> Tensor:
         """Return what is multiplied with the class vectors, [B, D]."""
         return hidden

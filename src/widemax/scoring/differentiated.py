@@ -7,11 +7,11 @@ from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding as look_up
 
 from widemax.candidates import ClassBlock
 from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS, Scorer
+from widemax.scoring.rows import look_up
 from widemax.validation import check_hidden, check_num_classes
 
 
@@ -172,7 +172,7 @@ class DifferentiatedScorer(Scorer):
         return scores if ids.dim() == 1 else scores.view(ids.shape)
 
     def _rows(self, block: _Block, ids: Tensor) -> Tensor:
-        return look_up(ids - block.start, block.weight, sparse=self.sparse)
+        return look_up(block.weight, ids - block.start, sparse=self.sparse)
 
     def extra_repr(self) -> str:
         """Return what ``print(scorer)`` shows."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding as look_up
+from torch.nn.functional import embedding
 
 HALF = (torch.float16, torch.bfloat16)
 """Types a table may be stored in, but sums are not computed in."""
@@ -35,10 +35,22 @@ def gather_rows(table: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
     if table.dtype in HALF:
         rows: Tensor = _half_rows(table, ids, sparse)
     elif table.dim() == 2:
-        rows = look_up(ids, table, sparse=sparse)
+        rows = look_up(table, ids, sparse=sparse)
     else:  # torch has no sparse gradient of a vector
         rows = _rows(table, ids, sparse) if sparse else table[ids]
     return rows
+
+
+def look_up(table: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
+    """Return ``table[ids]`` of a table [V, D] as it is, [*ids.shape, D].
+
+    >>> look_up(torch.eye(2), torch.tensor([1]), sparse=False)
+    tensor([[0., 1.]])
+    """
+    if not sparse and ids.numel() == 0:
+        # torch cannot differentiate the dense gradient of no rows again.
+        return table[:0].reshape(ids.shape + table.shape[1:])
+    return embedding(ids, table, sparse=sparse)
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]

@@ -182,12 +182,20 @@ class ShardedTableScorer(Scorer):
             sparse=sparse,
         )
         scorer.to(device=weight.device, dtype=weight.dtype)
-        for place, classes in enumerate(scorer._classes()):
-            rows = slice(classes.start, classes.stop, classes.step)
-            scorer.weights[place].copy_(weight[rows])
-            if bias is not None and scorer.biases is not None:
-                scorer.biases[place].copy_(bias[rows])
+        scorer._set(scorer.weights, weight)
+        if bias is not None:
+            scorer.set_class_biases(bias)
         return scorer
+
+    @torch.no_grad()
+    def set_class_biases(self, biases: Tensor) -> None:
+        """Set the biases of all classes, [V], in their shards."""
+        if self.biases is not None:
+            self._set(self.biases, biases)
+
+    def _set(self, shards: nn.ParameterList, rows: Tensor) -> None:
+        for shard, classes in zip(shards, self._classes(), strict=True):
+            shard.copy_(rows[classes.start : classes.stop : classes.step])
 
     def _classes(self) -> list[range]:
         return shard_classes(self.num_classes, len(self.weights), self.partition)
