@@ -99,7 +99,7 @@ FEATURES = FeatureTable.fit(
 )
 OTHER = {
     "distortion": 0.1, "mixture": "unigram=1, uniform=2", "max_classes": 5, "queue_size": 7,
-    "num_ranks": 9, "top_k": 5, "tree": "balanced", "similarity": "cosine", "partition": "div",
+    "num_ranks": 9, "top_k": 5, "tree": "balanced", "similarity": "cosine", "shard_by": "div",
 }  # fmt: skip
 
 

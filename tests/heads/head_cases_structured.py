@@ -40,7 +40,7 @@ SCORERS = {
     ),
     "sharded": lambda: ShardedTableScorer(NUM_CLASSES, DIMENSION, num_shards=3),
     "sharded, bias": lambda: ShardedTableScorer(
-        NUM_CLASSES, DIMENSION, num_shards=7, partition="div", bias=True
+        NUM_CLASSES, DIMENSION, num_shards=7, shard_by="div", bias=True
     ),
 }
 

@@ -125,7 +125,7 @@ def test_a_part_of_the_table_without_an_id_has_second_derivatives_too(kind, bias
     if kind == "blocks":
         scorer = DifferentiatedScorer(40, [(5, 2), (1, 1), (34, 3)], bias=bias).double()
     else:
-        scorer = ShardedTableScorer(40, 6, num_shards=3, partition="div", bias=bias).double()
+        scorer = ShardedTableScorer(40, 6, num_shards=3, shard_by="div", bias=bias).double()
     hidden = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
     inputs, ids = [hidden, *scorer.parameters()], torch.tensor([30, 31, 39])
     found = []

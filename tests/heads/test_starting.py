@@ -169,10 +169,10 @@ def test_counts_of_other_classes_are_refused():
         made(nce, UniformSampler(V), counts=COUNTS[:9])
 
 
-@pytest.mark.parametrize("partition", ["mod", "div"])
-def test_biases_in_shards_start_as_those_of_one_table(partition):
+@pytest.mark.parametrize("shard_by", ["mod", "div"])
+def test_biases_in_shards_start_as_those_of_one_table(shard_by):
     one = made(nce, UniformSampler(V)).scorer.bias
-    scorer = ShardedTableScorer(V, D, num_shards=3, partition=partition, bias=True)
+    scorer = ShardedTableScorer(V, D, num_shards=3, shard_by=shard_by, bias=True)
     wm.SampledHead(scorer, UniformSampler(V), objective=nce, num_samples=20, counts=COUNTS)
     assert one.any()
     torch.testing.assert_close(scorer.class_biases(), one)

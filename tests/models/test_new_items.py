@@ -70,13 +70,13 @@ def test_rows_without_neighbours_stay_and_others_are_means():
     assert table.tolist() == [[1, 0], [3, 2], [2, 1], [7, 7], [3, 2]]
 
 
-@pytest.mark.parametrize("partition", ["mod", "div"])
-def test_a_table_in_shards_gets_what_one_table_gets(partition):
+@pytest.mark.parametrize("shard_by", ["mod", "div"])
+def test_a_table_in_shards_gets_what_one_table_gets(shard_by):
     torch.manual_seed(0)
     one = TableScorer(7, 3, bias=True)
     torch.nn.init.normal_(one.bias)
     weight, bias = one.weight.detach(), one.bias.detach()
-    shards = ShardedTableScorer.from_table(weight, bias, num_shards=3, partition=partition)
+    shards = ShardedTableScorer.from_table(weight, bias, num_shards=3, shard_by=shard_by)
     nearest = torch.full((7, 2), -1)
     nearest[[1, 3, 6]] = torch.tensor([[0, 2], [4, -1], [5, 0]])
     for scorer in (one, shards):

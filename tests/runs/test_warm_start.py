@@ -110,10 +110,10 @@ def test_every_table_is_copied_by_key(model, scorer, data, tmp_path):
 
 
 def test_shards_are_copied_into_another_number_of_shards(data, tmp_path):
-    config = config_of(data, "next-item", "sharded").changed(num_shards=3, partition="mod")
+    config = config_of(data, "next-item", "sharded").changed(num_shards=3, shard_by="mod")
     old = wm.train(data / "old.csv", config, folder=tmp_path / "old")
     fill(old.model)
-    config = config.changed(num_shards=5, partition="div")
+    config = config.changed(num_shards=5, shard_by="div")
     training = prepare(data / "new.csv", config, tmp_path / "new", vectors=old)
     ids = old.vocabulary.encode(training.source.vocabulary.keys)
     new, before = training.model.head.scorer, old.model.head.scorer

@@ -13,20 +13,20 @@ from widemax.sampling import LogUniformSampler
 from widemax.scoring import ShardedTableScorer, TableScorer, shard_classes, sharded_rows
 
 LAYOUTS = [
-    (classes, shards, partition)
+    (classes, shards, shard_by)
     for classes, shards in [(1, 1), (7, 1), (7, 3), (12, 4), (13, 13), (100, 7), (101, 100)]
-    for partition in ("mod", "div")
+    for shard_by in ("mod", "div")
 ]
 
 
-def shards_of(table, num_shards, partition):
-    layout = shard_classes(len(table), num_shards, partition)
+def shards_of(table, num_shards, shard_by):
+    layout = shard_classes(len(table), num_shards, shard_by)
     return [table[list(classes)] for classes in layout]
 
 
-def tensorflow_places(num_classes, num_shards, partition):
+def tensorflow_places(num_classes, num_shards, shard_by):
     """Which shard and row each id has, by the loop in TensorFlow's documentation."""
-    if partition == "mod":
+    if shard_by == "mod":
         return [(y % num_shards, y // num_shards) for y in range(num_classes)]
     size, longer = divmod(num_classes, num_shards)
     places = []
@@ -42,40 +42,40 @@ def test_contract(name):
     check_head(make_head(), dimension=cases.DIMENSION, gradients=gradients)
 
 
-@pytest.mark.parametrize(("num_classes", "num_shards", "partition"), LAYOUTS)
-def test_every_row_is_where_tensorflow_puts_it(num_classes, num_shards, partition):
-    layout = shard_classes(num_classes, num_shards, partition)
-    for y, (shard, row) in enumerate(tensorflow_places(num_classes, num_shards, partition)):
+@pytest.mark.parametrize(("num_classes", "num_shards", "shard_by"), LAYOUTS)
+def test_every_row_is_where_tensorflow_puts_it(num_classes, num_shards, shard_by):
+    layout = shard_classes(num_classes, num_shards, shard_by)
+    for y, (shard, row) in enumerate(tensorflow_places(num_classes, num_shards, shard_by)):
         assert layout[shard][row] == y
 
 
-@pytest.mark.parametrize(("num_classes", "num_shards", "partition"), LAYOUTS)
-def test_rows_are_those_of_one_table(num_classes, num_shards, partition):
+@pytest.mark.parametrize(("num_classes", "num_shards", "shard_by"), LAYOUTS)
+def test_rows_are_those_of_one_table(num_classes, num_shards, shard_by):
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(num_classes, 4, generator=generator)
-    shards = shards_of(table, num_shards, partition)
+    shards = shards_of(table, num_shards, shard_by)
     for shape in [(50,), (6, 5), (0,), (3, 0)]:
         ids = torch.randint(num_classes, shape, generator=generator)
-        assert torch.equal(sharded_rows(shards, ids, partition=partition), table[ids])
-    biases = shards_of(table[:, 0], num_shards, partition)
+        assert torch.equal(sharded_rows(shards, ids, shard_by=shard_by), table[ids])
+    biases = shards_of(table[:, 0], num_shards, shard_by)
     ids = torch.randint(num_classes, (9,), generator=generator)
-    assert torch.equal(sharded_rows(biases, ids, partition=partition), table[ids, 0])
+    assert torch.equal(sharded_rows(biases, ids, shard_by=shard_by), table[ids, 0])
 
 
-def pair(partition, num_shards=7, **options):
+def pair(shard_by, num_shards=7, **options):
     """One table, and the same in shards."""
     torch.manual_seed(0)
     one = TableScorer(40, 5, bias=True, **options)
     torch.nn.init.normal_(one.bias)
     weight, bias = one.weight.detach(), one.bias.detach()
-    layout = {"num_shards": num_shards, "partition": partition, **options}
+    layout = {"num_shards": num_shards, "shard_by": shard_by, **options}
     return one, ShardedTableScorer.from_table(weight, bias, **layout)
 
 
-@pytest.mark.parametrize("partition", ["mod", "div"])
+@pytest.mark.parametrize("shard_by", ["mod", "div"])
 @pytest.mark.parametrize("ids", [None, [3, 39, 0, 3], [[1, 2], [39, 1]]])
-def test_scores_and_gradients_equal_those_of_one_table(partition, ids):
-    one, sharded = pair(partition)
+def test_scores_and_gradients_equal_those_of_one_table(shard_by, ids):
+    one, sharded = pair(shard_by)
     ids = None if ids is None else torch.tensor(ids)
     hidden = torch.randn(2, 5)
     scores = one(hidden, ids), sharded(hidden, ids)
@@ -83,12 +83,10 @@ def test_scores_and_gradients_equal_those_of_one_table(partition, ids):
     for each in scores:
         (each * torch.arange(each.numel()).view_as(each)).sum().backward()
     grad = sharded_rows(
-        [weight.grad for weight in sharded.weights], torch.arange(40), partition=partition
+        [weight.grad for weight in sharded.weights], torch.arange(40), shard_by=shard_by
     )
     torch.testing.assert_close(grad, one.weight.grad)
-    grad = sharded_rows(
-        [bias.grad for bias in sharded.biases], torch.arange(40), partition=partition
-    )
+    grad = sharded_rows([bias.grad for bias in sharded.biases], torch.arange(40), shard_by=shard_by)
     torch.testing.assert_close(grad, one.bias.grad)
 
 
@@ -101,11 +99,11 @@ def test_sparse_gradients_hold_the_rows_of_the_ids_in_their_shards():
     ]
 
 
-@pytest.mark.parametrize("partition", ["mod", "div"])
-def test_training_gives_the_rows_of_one_table(partition):
+@pytest.mark.parametrize("shard_by", ["mod", "div"])
+def test_training_gives_the_rows_of_one_table(shard_by):
     """Sampled softmax, Adagrad on sparse rows, the same draws: the same vectors."""
     trained = []
-    for scorer in pair(partition, sparse=True):
+    for scorer in pair(shard_by, sparse=True):
         head = SampledHead(scorer, LogUniformSampler(40, unique=True), num_samples=8)
         optimizer = RowAdagrad(head.parameters(), lr=0.1)
         generator = torch.Generator().manual_seed(1)
@@ -118,7 +116,7 @@ def test_training_gives_the_rows_of_one_table(partition):
         trained.append((scorer.class_vectors().detach(), scorer.class_biases().detach()))
     for one, sharded in zip(*trained, strict=True):
         torch.testing.assert_close(one, sharded)
-    assert not torch.equal(trained[0][0], pair(partition)[0].weight)
+    assert not torch.equal(trained[0][0], pair(shard_by)[0].weight)
 
 
 def test_shards_become_one_table_again():
@@ -142,7 +140,7 @@ def test_a_table_in_half_precision_stays_so():
         (lambda: ShardedTableScorer(3, 2, num_shards=4), "num_shards must be between 1 and 3"),
         (lambda: ShardedTableScorer(9999, 2, num_shards=2000), "num_shards must be between"),
         (lambda: ShardedTableScorer(3, 2, num_shards=0), "num_shards"),
-        (lambda: ShardedTableScorer(3, 2, partition="rows"), "partition must be 'mod' or 'div'"),
+        (lambda: ShardedTableScorer(3, 2, shard_by="rows"), "shard_by must be 'mod' or 'div'"),
         (lambda: ShardedTableScorer(2**40, 64), "num_classes|dimension"),
         (lambda: ShardedTableScorer.from_table(torch.ones(3)), "weight must be"),
         (lambda: ShardedTableScorer.from_table(torch.ones(3, 2).long()), "weight must be"),

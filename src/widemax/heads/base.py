@@ -31,8 +31,8 @@ class Head(nn.Module, ABC):
     classes, whatever the training objective was.
 
     Shapes: hidden [B, D]; targets [B], or [B, T] with label 1/T for each of T positives; weights
-    [B] → losses [B], unreduced. Targets equal to ``ignore_index`` do not count; an example without
-    another has loss 0.
+    [B] → losses [B], unreduced. A positive that is repeated in its row counts once. Targets equal
+    to ``ignore_index`` do not count; an example without another has loss 0.
 
     Gradients can be differentiated again (``create_graph=True``), at the memory of all scores;
     where a float32 kernel sums the candidates they cannot, and asking for it raises.

@@ -15,11 +15,11 @@ from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size, initial_deviation
 from widemax.validation import check_ids, check_tensor, check_whole
 
-Partition = Literal["mod", "div"]
+ShardBy = Literal["mod", "div"]
 MAX_SHARDS = 1024
 
 
-def shard_classes(num_classes: int, num_shards: int, partition: Partition = "mod") -> list[range]:
+def shard_classes(num_classes: int, num_shards: int, shard_by: ShardBy = "mod") -> list[range]:
     """Return the classes of each shard, in the order of its rows.
 
     By "mod" class y is row y // n of shard y mod n; by "div" the shards are V / n consecutive
@@ -32,21 +32,21 @@ def shard_classes(num_classes: int, num_shards: int, partition: Partition = "mod
     [[0, 1, 2], [3, 4], [5, 6]]
     """
     num_shards = check_whole("num_shards", num_shards, 1, min(num_classes, MAX_SHARDS))
-    if partition == "mod":
+    if shard_by == "mod":
         return [range(shard, num_classes, num_shards) for shard in range(num_shards)]
-    if partition != "div":
-        raise ValueError(f"partition must be 'mod' or 'div', got {partition!r}")
+    if shard_by != "div":
+        raise ValueError(f"shard_by must be 'mod' or 'div', got {shard_by!r}")
     size, longer = divmod(num_classes, num_shards)
     starts = [shard * size + min(shard, longer) for shard in range(num_shards + 1)]
     return [range(start, stop) for start, stop in pairwise(starts)]
 
 
 def sharded_rows(
-    shards: Sequence[Tensor], ids: Tensor, *, partition: Partition = "mod", sparse: bool = False
+    shards: Sequence[Tensor], ids: Tensor, *, shard_by: ShardBy = "mod", sparse: bool = False
 ) -> Tensor:
     """Return the rows of given classes from a table in shards, [*ids.shape, D].
 
-    It is ``tf.nn.embedding_lookup(shards, ids, partition_strategy=partition)``; gradients are as in
+    It is ``tf.nn.embedding_lookup(shards, ids, partition_strategy=shard_by)``; gradients are as in
     ``gather_rows``, for each shard of its own rows.
 
     >>> table = torch.arange(7.0)[:, None]
@@ -55,12 +55,12 @@ def sharded_rows(
     >>> sharded_rows(shards, torch.tensor([[6, 1], [0, 6]]))[..., 0].tolist()
     [[6.0, 1.0], [0.0, 6.0]]
     """
-    num_classes = _check_shards(shards, partition)
+    num_classes = _check_shards(shards, shard_by)
     ids = check_ids("ids", ids, num_classes)
     if len(shards) == 1:
         return gather_rows(shards[0], ids, sparse=sparse)
     flat = ids.reshape(-1)
-    owners, rows = _places(flat, num_classes, len(shards), partition)
+    owners, rows = _places(flat, num_classes, len(shards), shard_by)
     parts, places = [], []
     for shard, table in enumerate(shards):
         place = (owners == shard).nonzero()[:, 0]
@@ -84,7 +84,7 @@ def sharded_rows(
             most=MAX_SHARDS,
         ),
         Option(
-            "partition",
+            "shard_by",
             "mod",
             "How classes are divided: in turn (mod), or in consecutive blocks (div).",
             choices=("mod", "div"),
@@ -110,7 +110,7 @@ class ShardedTableScorer(Scorer):
     table. Avoid when: one tensor will do (``TableScorer``): all shards are in this process.
 
     >>> _ = torch.manual_seed(0)
-    >>> scorer = ShardedTableScorer(1000, 8, num_shards=3, partition="div")
+    >>> scorer = ShardedTableScorer(1000, 8, num_shards=3, shard_by="div")
     >>> [len(weight) for weight in scorer.weights], scorer(torch.randn(2, 8)).shape
     ([334, 333, 333], torch.Size([2, 1000]))
     """
@@ -123,15 +123,15 @@ class ShardedTableScorer(Scorer):
         dimension: int,
         *,
         num_shards: int = 2,
-        partition: Partition = "mod",
+        shard_by: ShardBy = "mod",
         bias: bool = False,
         sparse: bool = False,
     ) -> None:
         num_classes, dimension = check_table_size(num_classes, dimension)
-        classes = shard_classes(num_classes, num_shards, partition)
+        classes = shard_classes(num_classes, num_shards, shard_by)
         super().__init__()
         self.num_classes, self.dimension = num_classes, dimension
-        self.partition: Partition = partition
+        self.shard_by: ShardBy = shard_by
         self.sparse = sparse
         self.weights = nn.ParameterList(torch.empty(len(each), dimension) for each in classes)
         for weight in self.weights:
@@ -147,7 +147,7 @@ class ShardedTableScorer(Scorer):
             setup.num_classes,
             setup.dimension,
             num_shards=options.num_shards,
-            partition=options.partition,
+            shard_by=options.shard_by,
             bias=options.bias,
             sparse=setup.sparse,
         )
@@ -160,7 +160,7 @@ class ShardedTableScorer(Scorer):
         bias: Tensor | None = None,
         *,
         num_shards: int = 2,
-        partition: Partition = "mod",
+        shard_by: ShardBy = "mod",
         sparse: bool = False,
     ) -> Self:
         """Return a scorer with copies of the rows of one table [V, D], and of its biases [V].
@@ -177,7 +177,7 @@ class ShardedTableScorer(Scorer):
         scorer = cls(
             *weight.shape,
             num_shards=num_shards,
-            partition=partition,
+            shard_by=shard_by,
             bias=bias is not None,
             sparse=sparse,
         )
@@ -198,7 +198,7 @@ class ShardedTableScorer(Scorer):
             shard.copy_(rows[classes.start : classes.stop : classes.step])
 
     def _classes(self) -> list[range]:
-        return shard_classes(self.num_classes, len(self.weights), self.partition)
+        return shard_classes(self.num_classes, len(self.weights), self.shard_by)
 
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:
         """Return rows of the shards in at least float32, or a copy of all in the order of ids."""
@@ -210,12 +210,12 @@ class ShardedTableScorer(Scorer):
 
     def _rows(self, shards: nn.ParameterList, ids: Tensor | None) -> Tensor:
         if ids is not None:
-            return sharded_rows(list(shards), ids, partition=self.partition, sparse=self.sparse)
+            return sharded_rows(list(shards), ids, shard_by=self.shard_by, sparse=self.sparse)
         joined = torch.cat(list(shards))
-        if self.partition == "div":
+        if self.shard_by == "div":
             return joined
         every = torch.arange(self.num_classes, device=joined.device)
-        owners, rows = _places(every, self.num_classes, len(shards), self.partition)
+        owners, rows = _places(every, self.num_classes, len(shards), self.shard_by)
         sizes = torch.tensor([len(each) for each in shards], device=joined.device)
         return joined.index_select(0, (sizes.cumsum(0) - sizes)[owners] + rows)
 
@@ -232,22 +232,22 @@ class ShardedTableScorer(Scorer):
         """Return what ``print(scorer)`` shows."""
         return (
             f"num_classes={self.num_classes}, dimension={self.dimension}, "
-            f"num_shards={len(self.weights)}, partition={self.partition!r}, "
+            f"num_shards={len(self.weights)}, shard_by={self.shard_by!r}, "
             f"bias={self.biases is not None}, sparse={self.sparse}"
         )
 
 
-def _check_shards(shards: Sequence[Tensor], partition: Partition) -> int:
+def _check_shards(shards: Sequence[Tensor], shard_by: ShardBy) -> int:
     """Return how many classes there are, if the shards can be parts of one table."""
     if not shards:
         raise ValueError("shards must hold at least one table")
     num_classes = sum(len(each) for each in shards)
-    wanted = [len(each) for each in shard_classes(num_classes, len(shards), partition)]
+    wanted = [len(each) for each in shard_classes(num_classes, len(shards), shard_by)]
     found = [len(each) for each in shards]
     if found != wanted:
         place = next(at for at, size in enumerate(found) if size != wanted[at])
         raise ValueError(
-            f"shards of {num_classes:,} classes by {partition!r} must have {wanted[place]:,} rows "
+            f"shards of {num_classes:,} classes by {shard_by!r} must have {wanted[place]:,} rows "
             f"at place {place}, got {found[place]:,}"
         )
     widths = {tuple(each.shape[1:]) for each in shards}
@@ -257,10 +257,10 @@ def _check_shards(shards: Sequence[Tensor], partition: Partition) -> int:
 
 
 def _places(
-    ids: Tensor, num_classes: int, num_shards: int, partition: Partition
+    ids: Tensor, num_classes: int, num_shards: int, shard_by: ShardBy
 ) -> tuple[Tensor, Tensor]:
     """Return the shard of each class, and its row there."""
-    if partition == "mod":
+    if shard_by == "mod":
         return ids % num_shards, ids.div(num_shards, rounding_mode="floor")
     size, longer = divmod(num_classes, num_shards)
     of_longer = ids.div(size + 1, rounding_mode="floor")

@@ -49,7 +49,8 @@ class PartitionSampler(Sampler):
     that the correction cancels and the loss is a softmax over V'_i, as published. A class then
     competes only where it occurs, and comes out about 1/π(y) times too likely, π(y) = Σ_{i: y ∈
     V'_i} n_i / Σ_i n_i for parts of n_i targets. With ``share_correction`` Q(y) = π(y), which is
-    how often y is to be expected over all parts: F then learns log P + K(x).
+    how often y is to be expected over all parts: F then learns nearly log P + K(x), and exactly
+    that only if Σ_{y ∈ V'_i} P(y | x)/π(y) is alike in all parts.
 
     Shapes: ``parts`` is a sequence of 1-D ids, ``sizes`` their numbers of targets (None: alike);
     candidates [|V'_i|]. ``ranges`` holds (start, stop) of each part in the corpus, and is empty
