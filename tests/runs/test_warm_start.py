@@ -100,7 +100,8 @@ def test_every_table_is_copied_by_key(model, scorer, data, tmp_path):
                     assert scorer == "differentiated"
                     assert not (theirs == parameter[row]).all(-1).any()
         for name, buffer in own.named_buffers():
-            if len(buffer) == len(keys):
+            # A class that the old run had held out, and so not seen, the new one may have.
+            if len(buffer) == len(keys) and name not in ("cold", "seen"):
                 # What is known of a class, such as its spelling, is the same in both runs.
                 assert torch.equal(buffer, before.get_buffer(name)[old_ids]), name
     if scorer in ("table", "sharded"):
