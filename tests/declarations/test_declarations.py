@@ -273,7 +273,7 @@ def test_the_program_takes_plug_ins_before_the_verb(tmp_path):
         ] == [["days", "=", "3", "#", "flag"]]
     without = run("train", "log.csv", "--sampler", "mine", "--print-config")
     assert without.returncode == 2
-    assert without.stderr.startswith("widemax: --sampler must be one of all, ")
+    assert without.stderr.startswith("widemax: --sampler must be one of adaptive-n-gram, all, ")
 
 
 def test_a_wrong_plug_in_is_one_line_and_exit_code_2(own_table, tmp_path, capsys):

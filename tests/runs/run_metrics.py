@@ -5,8 +5,13 @@ from widemax.runs.source import max_history, split_source
 
 
 def check_stored_metrics(run):
-    asked = split_source(run.config, run.read_source()).validation
-    judge = validation_of(run.model, asked, run.config.metric, max_history=max_history(run.config))
+    judge = validation_of(
+        run.model,
+        split_source(run.config, run.read_source()).validation,
+        run.config.metric,
+        max_history=max_history(run.config),
+        with_seen=run.description["ranks_seen"],
+    )
     found = judge()
     (stored,) = [line for line in run.metrics if line["step"] == run.step]
     assert {name: stored[name] for name in found} == found

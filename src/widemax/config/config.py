@@ -29,7 +29,7 @@ class Config:
     ValueError: num_interests has no effect with model = 'sdm': it needs model = mind
     >>> Config(sampler="unigrm")
     Traceback (most recent call last):
-    ValueError: sampler must be one of all, ... got the text 'unigrm'; did you mean 'unigram'?
+    ValueError: sampler must be one of ... got the text 'unigrm'; did you mean 'unigram'?
     """
 
     def __init__(self, *, source: str | None = None, **given: Value) -> None:

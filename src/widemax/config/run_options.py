@@ -197,6 +197,14 @@ SOURCES: dict[str, Declaration] = {
                 group=DATA,
             ),
             Option(
+                "seen_items",
+                "auto",
+                "Whether validation and evaluate rank what a user had before; auto does where most "
+                "of what users choose is that.",
+                choices=("auto", "left-out", "ranked"),
+                group=VALIDATION,
+            ),
+            Option(
                 "item_order",
                 "auto",
                 "Whether the order of a user's items means anything; auto goes by the format: that "

@@ -54,7 +54,7 @@ def declared(kind: str) -> Mapping[str, Declaration]:
     """Return the methods of a kind by name, in alphabetical order.
 
     >>> list(declared("sampler"))[:2]
-    ['all', 'batch-hard-negatives']
+    ['adaptive-n-gram', 'all']
     """
     own = {name: each for (its_kind, name), each in _stored().items() if its_kind == kind}
     live = {name: each for (its_kind, name), (each, _) in _live.items() if its_kind == kind}
@@ -75,7 +75,7 @@ def find(kind: str, name: object, *, argument: str = "") -> Declaration:
 
     >>> find("sampler", "unigrm")
     Traceback (most recent call last):
-    ValueError: sampler must be one of all, ... got the text 'unigrm'; did you mean 'unigram'?
+    ValueError: sampler must be one of ... got the text 'unigrm'; did you mean 'unigram'?
     """
     found = declared(kind).get(name) if isinstance(name, str) else None
     if found is None:

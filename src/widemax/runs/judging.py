@@ -20,6 +20,7 @@ from widemax.models import Model
 USUAL_K = 20
 """The length of list of a metric that names none."""
 
+_MOSTLY = 0.5
 _SHOWN = ("recall", "ndcg", "hit_rate")
 
 
@@ -43,8 +44,31 @@ def k_of(metric: str) -> int:
     return int(found[1]) if found else USUAL_K
 
 
+def ranks_seen(setting: str, asked: Windows | Holdout | None) -> bool:
+    """Return whether what users had before is ranked too: where most of what they choose is that.
+
+    >>> from widemax.data import Sequences
+    >>> train, held = Holdout.of_last(Sequences.from_lists([[4, 0, 4], [1, 2, 1], [3, 5]]))
+    >>> ranks_seen("auto", held), ranks_seen("left-out", held)
+    (True, False)
+    """
+    if setting != "auto" or not isinstance(asked, Holdout) or not len(asked):
+        return setting == "ranked"
+    width = 1 + max(int(part.values.max()) for part in (asked.histories, asked.targets))
+    known, wanted = (
+        torch.arange(len(part)).repeat_interleave(part.lengths) * width + part.values
+        for part in (asked.histories, asked.targets)
+    )
+    return bool(torch.isin(wanted, known).double().mean() > _MOSTLY)
+
+
 def validation_of(
-    model: Model, asked: Windows | Holdout | None, metric: str, *, max_history: int
+    model: Model,
+    asked: Windows | Holdout | None,
+    metric: str,
+    *,
+    max_history: int,
+    with_seen: bool = False,
 ) -> Callable[[], Mapping[str, float]] | None:
     """Return what judges a model as it is when called; None if nobody is asked."""
     if asked is None or not len(asked):
@@ -52,14 +76,14 @@ def validation_of(
     k = k_of(metric)
     if isinstance(asked, Windows):
         return lambda: evaluate_ranking(model.log_prob, asked, k=k).metrics()
-    return lambda: _metrics_of_users(model, asked, metric, max_history)
+    return lambda: _metrics_of_users(model, asked, metric, max_history, with_seen)
 
 
 def _metrics_of_users(
-    model: Model, asked: Holdout, metric: str, max_history: int
+    model: Model, asked: Holdout, metric: str, max_history: int, with_seen: bool
 ) -> dict[str, float]:
     k = k_of(metric)
-    report = judge_users(model, asked, ks=(k,), max_history=max_history)
+    report = judge_users(model, asked, ks=(k,), max_history=max_history, with_seen=with_seen)
     # Of fewer classes than k all are listed, which is what @k means then.
     (length,), found = report.ks, report.metrics()
     figures = {f"{name}@{k}": found[f"{name}@{length}"] for name in _SHOWN}
@@ -76,6 +100,7 @@ def judge_users(
     ks: tuple[int, ...],
     max_history: int,
     counts: Tensor | None = None,
+    with_seen: bool = False,
 ) -> RecommendationReport:
     """Recommend to users from all classes but what they had, and compare with what they chose."""
     most = model.head.num_classes
@@ -85,6 +110,7 @@ def judge_users(
         ks=tuple(k for k in ks if k <= most) or (most,),
         max_history=max_history,
         counts=counts,
+        exclude_seen=not with_seen,
     )
 
 

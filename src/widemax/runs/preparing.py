@@ -35,7 +35,7 @@ from widemax.runs.folder import (
     stored_vocabulary,
 )
 from widemax.runs.item_data import shown_columns, store_features
-from widemax.runs.judging import validation_of
+from widemax.runs.judging import ranks_seen, validation_of
 from widemax.runs.kept_data import keep_data
 from widemax.runs.run import Run
 from widemax.runs.source import (
@@ -163,6 +163,8 @@ def prepare(
     model = build_model(config, data, split.sequences)
     _say_if_fewer_are_drawn(config, model)
     description = describe_source(source_path, source, grown=isinstance(learned, Run))
+    with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
+    description["ranks_seen"] = with_seen
     warm = None
     if learned is not None:
         warm = warm_start(model, source.vocabulary, learned)
@@ -174,7 +176,11 @@ def prepare(
         plan_of(config, steps),
         store=store,
         validate=validation_of(
-            model, split.validation, config.metric, max_history=max_history(config)
+            model,
+            split.validation,
+            config.metric,
+            max_history=max_history(config),
+            with_seen=with_seen,
         ),
         on_step=on_step,
         on_validation=on_validation,

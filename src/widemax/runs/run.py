@@ -448,7 +448,8 @@ class Run:
         """Return how good the recommendations for users are who had no say in the training.
 
         Each is asked for what they chose next from what they had before, which is not recommended
-        again; over the whole catalogue, and by how popular the item was.
+        again unless ``seen_items`` says so; over the whole catalogue, and by how popular the item
+        was.
         """
         test = self._test(path)
         if test.holdout is None:
@@ -459,15 +460,20 @@ class Run:
             ks=tuple(ks),
             max_history=max_history(self.config),
             counts=test.counts,
+            with_seen=self._ranks_seen,
         )
 
     @property
     def protocol(self) -> str:
         """What ``evaluate_recommendations`` asks, in words, to be printed beside its figures."""
         return (
-            f"{PROTOCOLS[self.config.split]}, ranked among all {len(self.vocabulary):,} items "
-            "but those the user had"
+            f"{PROTOCOLS[self.config.split]}, ranked among all {len(self.vocabulary):,} items"
+            f"{'' if self._ranks_seen else ' but those the user had'}"
         )
+
+    @property
+    def _ranks_seen(self) -> bool:
+        return self.description.get("ranks_seen") is True
 
     def _why_no_test(self) -> str:
         if self.data.source == "text":
