@@ -225,6 +225,8 @@ def settings(files):
         "user_features": str(files / "users.csv"),
         "dimension": 8,
         "epochs": 20,
+        # Items of a type are all alike: no ranking can say when they are learned.
+        "validation_size": 0,
         "batch_size": 64,
         "learning_rate": 0.3,
         "threads": 1,
