@@ -20,6 +20,8 @@ class Pressed:
         if name == os.environ["PRESSED_AT"]:
             os.kill(os.getpid(), signal.SIGINT)
 
+# What a shell runs in the background ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Pressed())
 """
 SCRIPT = "import sys\nfrom widemax.cli import main\nsys.exit(main())\n"
