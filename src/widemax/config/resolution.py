@@ -112,9 +112,9 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
     for slot, part in _chosen(given, model):
         parts[slot] = part
     usual = _usual(parts, source)
-    _check_usual(usual)
     mixed = _mixed(given, usual, parts)
     options = _options(parts, mixed, source)
+    _check_usual(usual, options)
     values: dict[str, Value] = {}
     origins: dict[str, str] = {}
     for name, option in options.items():
@@ -166,9 +166,10 @@ def _called(part: Declaration) -> str:
     return f"a {part.name}" if part.kind == "source" else f"{part.kind} {part.name}"
 
 
-def _check_usual(usual: Mapping[str, tuple[Value, str]]) -> None:
+def _check_usual(usual: Mapping[str, tuple[Value, str]], options: Mapping[str, Option]) -> None:
     """Raise if a method is usually trained with what no method has."""
-    known = all_options()
+    others = usual.keys() - options.keys()
+    known = all_options() if others else options
     for name, (_, reason) in usual.items():
         if name not in known:
             raise ValueError(f"{shortened(repr(name))}, {reason}, is not a setting")

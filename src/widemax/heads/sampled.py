@@ -104,17 +104,21 @@ class SampledHead(SamplerHead):
         if query_ids is not None:
             _check_shape("query_ids", query_ids, len(hidden))
         query_ids, history = batch.select(query_ids), batch.select(history)
-        losses = []
-        for rows in self._groups(batch):
+
+        def losses_of(rows: slice, part: Batch) -> Tensor:
             queries = None if query_ids is None else query_ids[rows]
             seen = None if history is None else history[rows]
-            losses.append(self._group_losses(batch.part(rows), queries, seen, generator))
-        return batch.finish(torch.cat(losses) if len(losses) > 1 else losses[0])
+            return self._group_losses(part, queries, seen, generator)
 
-    def _groups(self, batch: Batch) -> list[slice]:
-        """Return the rows of a batch that draw together, in parts of nearly equal size."""
-        size = max(1, -(-len(batch.targets) // self.num_groups))
-        return [slice(start, start + size) for start in range(0, max(len(batch.targets), 1), size)]
+        return self._by_group(batch, losses_of)
+
+    def _by_group(self, batch: Batch, losses_of: Callable[[slice, Batch], Tensor]) -> Tensor:
+        """Return the losses of all examples, those of a group computed together."""
+        size = -(-len(batch.targets) // self.num_groups)
+        if size == len(batch.targets):  # one group: a slice would cost a copy in the backward pass
+            return batch.finish(losses_of(slice(None), batch))
+        groups = [slice(start, start + size) for start in range(0, len(batch.targets), size)]
+        return batch.finish(torch.cat([losses_of(rows, batch.part(rows)) for rows in groups]))
 
     def _group_losses(
         self,
@@ -146,11 +150,9 @@ class SampledHead(SamplerHead):
         batch = self._read_batch(user, targets, None, generator)
         interests = check_interests(interests, user, targets)
         kept = interests if batch.rows is None else interests[batch.rows]
-        losses = [
-            self._interest_losses(batch.part(rows), kept[rows], generator)
-            for rows in self._groups(batch)
-        ]
-        return batch.finish(torch.cat(losses))
+        return self._by_group(
+            batch, lambda rows, part: self._interest_losses(part, kept[rows], generator)
+        )
 
     def _interest_losses(
         self, batch: Batch, interests: Tensor, generator: torch.Generator | None

@@ -238,6 +238,8 @@ class Parts:
         ranges = getattr(sampler, "ranges", ())
         if not ranges:
             return None
+        if getattr(examples, "length", 1) > 1:
+            raise ValueError("a sampler by parts of the data needs one target an example")
         positions = examples.positions
         if positions is None:
             positions = torch.arange(len(examples))
