@@ -12,7 +12,7 @@ from widemax.cli.answers import strict_json
 from widemax.cli.app import app
 
 FILES = ("word2vec", "word2vec-binary", "safetensors", "onnx")
-FOLDERS = ("faiss", "numpy", "projector")
+FOLDERS = ("faiss", "numpy", "projector", "serving")
 
 
 def call(*arguments):

@@ -7,7 +7,6 @@ import sys
 import faiss
 import gensim.models
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -16,9 +15,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.settings import config_with
 from widemax.cli.app import app
-from widemax.encoders import BagEncoder
 from widemax.runs.export.faiss import read_faiss_index, write_faiss_index
-from widemax.runs.export.onnx import write_onnx_encoder
 from widemax.runs.preparing import prepare
 from widemax.runs.warm_start import as_learned
 
@@ -66,7 +63,7 @@ def test_gensim_finds_the_same_neighbours(binary, run, tmp_path):
 
 def test_a_faiss_index_ranks_as_the_head_does(run, tmp_path):
     run.export(tmp_path / "index", to="faiss")
-    index, vocabulary, similarity = read_faiss_index(tmp_path / "index")
+    index, vocabulary, similarity, _ = read_faiss_index(tmp_path / "index")
     assert (index.ntotal, index.d, similarity) == (40, 8, "dot")
     context = run.vocabulary.encode(["w3", "w4"])[None]
     scores, ids = index.search(run.model.encode(context).detach().numpy(), 5)
@@ -77,7 +74,7 @@ def test_a_faiss_index_ranks_as_the_head_does(run, tmp_path):
 
 def test_a_faiss_index_of_a_cosine_run_gives_cosines(cosine_run, tmp_path):
     cosine_run.export(tmp_path / "index", to="faiss")
-    index, vocabulary, similarity = read_faiss_index(tmp_path / "index")
+    index, vocabulary, similarity, _ = read_faiss_index(tmp_path / "index")
     assert similarity == "cosine"
     own = int(cosine_run.vocabulary.encode(["w3"])[0])
     row = index.reconstruct(own)
@@ -102,6 +99,16 @@ def test_vectors_of_any_length_are_scaled_for_cosine(tmp_path):
     swapped = wm.KeyedVectors(["b", "a"], vectors.vectors)
     with pytest.raises(ValueError, match="in its order"):
         write_faiss_index(tmp_path, swapped, vocabulary)
+
+
+def test_biases_are_the_last_coordinate(tmp_path):
+    vocabulary = wm.Vocabulary.from_counts(["a", "b"], [2, 1])
+    vectors = wm.KeyedVectors(["a", "b"], torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    biases = torch.tensor([0.5, 9.0])
+    write_faiss_index(tmp_path, vectors, vocabulary, similarity="cosine", biases=biases)
+    read = read_faiss_index(tmp_path)
+    assert read.biases
+    np.testing.assert_allclose(read.index.reconstruct_n(0, 2), [[0.6, 0.8, 0.5], [0, 1, 9]])
 
 
 @pytest.mark.parametrize("name", ["index.faiss", "vocabulary.parquet", "index.json"])
@@ -166,29 +173,6 @@ def test_a_missing_package_names_its_extra(package, run, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=rf"widemax\[{package}\]"):
         run.export(tmp_path / "out", to=package)
     assert not (tmp_path / "out").exists()
-
-
-def test_an_onnx_encoder_gives_what_torch_gives(run, tmp_path):
-    run.export(tmp_path / "encoder.onnx", to="onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx")
-    generator = torch.Generator().manual_seed(0)
-    for shape in ((1, 1), (7, 5), (64, 50), (3, 0), (0, 4)):
-        context = torch.randint(-1, 40, shape, generator=generator)
-        context[::3] = -1  # contexts of nothing too
-        (hidden,) = session.run(["hidden"], {"context": context.numpy()})
-        np.testing.assert_allclose(hidden, run.model.encode(context).detach(), atol=1e-5)
-    onnxruntime.set_default_logger_severity(4)
-    with pytest.raises(Exception, match="indices element out of data bounds"):
-        session.run(["hidden"], {"context": np.array([[40]])})
-
-
-def test_an_onnx_encoder_beyond_the_format_is_refused(tmp_path):
-    with torch.device("meta"):
-        encoder = BagEncoder(2**23, 64)
-    with pytest.raises(ValueError, match="less than 2 GB"):
-        write_onnx_encoder(tmp_path / "encoder.onnx", encoder)
-    with pytest.raises(ValueError, match="must be a BagEncoder, got Linear"):
-        write_onnx_encoder(tmp_path / "encoder.onnx", torch.nn.Linear(2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +271,7 @@ def test_only_a_new_run_starts_from_vectors(text, given, tmp_path):
 
 
 def test_the_verb_exports_every_format(run, tmp_path):
-    for to in ("numpy", "safetensors", "projector", "faiss", "onnx"):
+    for to in ("numpy", "safetensors", "projector", "faiss", "onnx", "serving"):
         said = CliRunner().invoke(app, ["export", str(run.folder), str(tmp_path / to), "--to", to])
         assert said.exit_code == 0, said.output
         assert (tmp_path / to).exists()

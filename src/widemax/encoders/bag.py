@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from widemax.encoders.contexts import bag_starts
+from widemax.encoders.dense import dense_mean
 from widemax.validation import check_ids, check_num_classes, check_whole
 
 
@@ -44,6 +45,10 @@ class BagEncoder(nn.Module):
         known = context >= 0
         starts = bag_starts(known.sum(-1))
         return embedding_bag(context[known], self.weight, starts, mode="mean", sparse=True)
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the hidden states of contexts as ``DenseEncoder`` takes them, [B, D]."""
+        return dense_mean(self.weight, context)
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, pad
@@ -10,9 +12,10 @@ from widemax.data.features.fields import FittedField
 from widemax.data.features.schema import FeatureSchema
 from widemax.data.features.table import FeatureTable
 from widemax.data.sequences import offsets_of
+from widemax.encoders.dense import dense_mean
 from widemax.scoring.rows import gather_rows
 from widemax.scoring.tower import RowFeatures
-from widemax.validation import check_ids, check_tensor, check_whole
+from widemax.validation import ABSENT, check_ids, check_tensor, check_whole
 
 _MOST_UNITS = 2**16
 
@@ -103,6 +106,31 @@ class FeatureEncoder(RowFeatures):
             (each.values.to(like.device), each.offsets.to(like.device)) for each in table.tokens
         ]
         return self._joined(table.codes.to(like.device), table.numbers.to(like), lists)
+
+    def dense(self, columns: Sequence[Tensor]) -> Tensor:
+        """Return the vectors of columns, one for each field, [B, ``output_dimension``], to trace.
+
+        A categorical field is codes int64 [B]; tokens are codes [B, T], those that are not above 0
+        left out; numbers are as they come, float64 [B], NaN where missing.
+        """
+        codes, tokens, numbers = [], [], []
+        for field, column in zip(self.schema.fields, columns, strict=True):
+            if field.field.kind == "categorical":
+                codes.append(column)
+            elif field.field.kind == "tokens":
+                tokens.append(torch.where(column > 0, column, ABSENT))
+            else:
+                numbers.append((column - field.mean) / field.deviation)
+        parts = [weight[each] for weight, each in zip(self.code_weights, codes, strict=True)]
+        for weight, each in zip(self.token_weights, tokens, strict=True):
+            known = (each >= 0).any(1, keepdim=True)
+            parts.append(torch.where(known, dense_mean(weight, each), weight[0]))
+        if self.number_layer is not None:
+            given = torch.stack(numbers, dim=1).to(self.number_layer.weight.dtype)
+            missing = given.isnan()
+            known = torch.where(missing, 0.0, given)
+            parts.append(self.number_layer(torch.cat([known, missing.to(known.dtype)], dim=1)))
+        return torch.cat(parts, dim=1)
 
     def _joined(self, codes: Tensor, numbers: Tensor, lists: list[tuple[Tensor, Tensor]]) -> Tensor:
         parts = [

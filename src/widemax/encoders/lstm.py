@@ -11,6 +11,7 @@ from widemax.encoders.contexts import (
     context_vectors,
     left_padded,
 )
+from widemax.encoders.dense import dense_rows, state_after
 from widemax.validation import check_fraction, check_num_classes, check_whole
 
 _MOST_UNITS = 2**20
@@ -81,6 +82,11 @@ class LSTMEncoder(nn.Module):
             return states.new_zeros(len(context), self.hidden_size)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.hidden_size)
         return states.gather(1, last)[:, 0]
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the last states of contexts as ``DenseEncoder`` takes them."""
+        states, _ = self.lstm(dense_rows(self.weight, context))
+        return state_after(states, context)
 
     def states(self, segments: Tensor) -> Tensor:
         """Return the state after each place, [B, L, ``hidden_size``]; 0 at padding.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.encoders.contexts import check_context, context_vectors, packed
+from widemax.encoders.dense import dense_rows
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
 from widemax.validation import check_positive, check_whole
@@ -89,6 +90,23 @@ class MINDEncoder(nn.Module):
             features = known_features(self.user_features, users, context)
             features = features[:, None].expand(-1, self.num_interests, -1)
         interests: Tensor = self.tower(self.gain * hidden, features)
+        return torch.where(used[..., None], interests, interests[:, :1])
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the interests of contexts as ``DenseEncoder`` takes them, [B, K, D]."""
+        used = self._used(context)
+        behaviours = dense_rows(self.items.weight, context) @ self.bilinear.T
+        lengths = (context >= 0).sum(1, keepdim=True)
+        from_end = lengths - 1 - torch.arange(context.shape[1], device=context.device)
+        logits = self.routing[from_end.clamp(min=0) % _PLACES]
+        logits = logits.masked_fill(~used[:, None], -torch.inf)
+        for _ in range(self.iterations - 1):
+            interests = squash(logits.softmax(-1).transpose(1, 2) @ behaviours)
+            logits = logits + behaviours @ interests.transpose(1, 2)
+        interests = squash(logits.softmax(-1).transpose(1, 2) @ behaviours)
+        if features is not None:
+            features = features[:, None].expand(-1, self.num_interests, -1)
+        interests = self.tower(self.gain * interests, features)
         return torch.where(used[..., None], interests, interests[:, :1])
 
     def _used(self, items: Tensor) -> Tensor:

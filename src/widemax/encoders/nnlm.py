@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from widemax.encoders.contexts import context_vectors
+from widemax.encoders.dense import dense_rows
 from widemax.validation import (
+    ABSENT,
     check_fraction,
     check_ids,
     check_num_classes,
@@ -75,7 +78,19 @@ class NNLMEncoder(nn.Module):
             )
         context = check_ids("context", context, self.num_classes, absent=True)
         vectors = context_vectors(self.weight, context, self.start, sparse=self.sparse)
-        words = self.dropout(vectors.flatten(1))
+        return self._of_words(self.dropout(vectors.flatten(1)))
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the hidden states of contexts as ``DenseEncoder`` takes them."""
+        # Here what is not there comes first.
+        lengths = (context >= 0).sum(1, keepdim=True)
+        places = torch.arange(self.context_size, device=context.device) + lengths
+        before = pad(context, (self.context_size, 0), value=ABSENT)
+        return self._of_words(
+            dense_rows(self.weight, before.gather(1, places), self.start).flatten(1)
+        )
+
+    def _of_words(self, words: Tensor) -> Tensor:
         hidden: Tensor = self.dropout(torch.tanh(self.hidden(words)))
         return torch.cat([hidden, words], dim=1) if self.direct else hidden
 

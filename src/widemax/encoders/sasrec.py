@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from widemax.encoders.contexts import check_context, check_segments, left_padded
+from widemax.encoders.dense import dense_rows, state_after
 from widemax.scoring.rows import gather_rows
 from widemax.validation import check_fraction, check_num_classes, check_whole
 
@@ -91,6 +92,19 @@ class SASRecEncoder(nn.Module):
         hidden = states.new_zeros(len(context), self.dimension)
         hidden[read] = states[lengths.cumsum(0)[read] - 1]
         return hidden
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the last states of contexts as ``DenseEncoder`` takes them, [B, D]."""
+        context = context[:, : self.max_length]
+        rows, width = context.shape
+        states = dense_rows(self.items.weight, context) + self.positions[:width]
+        # All places are one group, padding too: it comes last, and nothing before it looks there.
+        places = torch.arange(rows * width, device=context.device)
+        groups = _Groups([(places.view(rows, width), places)], places)
+        states = states.flatten(0, 1)
+        for block in self.blocks:
+            states = block(states, groups)
+        return state_after(self.norm(states).view(rows, width, self.dimension), context)
 
     def states(self, segments: Tensor) -> Tensor:
         """Return the state after each place, [B, L, D]; 0 at padding.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from widemax.encoders.attention import SelfAttention, attention_pool
 from widemax.encoders.contexts import check_context, context_vectors, packed
+from widemax.encoders.dense import dense_rows
 from widemax.encoders.users import features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
@@ -88,6 +90,38 @@ class SDMEncoder(nn.Module):
         gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
         return fused
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the user vectors of contexts as ``DenseEncoder`` takes them, [B, D]."""
+        query = self.query.expand(context.shape[0], -1)
+        if features is not None and self.profile is not None:
+            query = query + self.profile(features)
+        lengths = (context >= 0).sum(1, keepdim=True)
+        places = torch.arange(self.short, device=context.device) + (lengths - self.short).clamp(0)
+        # As wide as the last ones may be, even where a context is not.
+        wide = pad(context, (0, self.short), value=ABSENT)
+        recent, known = self._dense_fields(wide.gather(1, places))
+        states = self.attention(self.lstm(torch.cat(recent, dim=-1))[0], known[0])
+        short = attention_pool(states, query, known[0])
+        numbers = torch.arange(context.shape[1], device=context.device)
+        earlier = torch.where(numbers < lengths - self.short, context, ABSENT)
+        pooled = [
+            attention_pool(each, query, where)
+            for each, where in zip(*self._dense_fields(earlier), strict=True)
+        ]
+        long = torch.tanh(self.summary(torch.cat(pooled, dim=1)))
+        gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
+        return short + gate * (long - short)
+
+    def _dense_fields(self, items: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the vectors [B, L, D] of each field of items [B, L], and where they are known."""
+        vectors, known = [dense_rows(self.items.weight, items)], [items >= 0]
+        for side, column in zip(self.sides, self.codes.T, strict=True):
+            codes = torch.where(items >= 0, column[items.clamp(min=0)], ABSENT)
+            assert isinstance(side, nn.Embedding)
+            vectors.append(dense_rows(side.weight, codes))
+            known.append(codes >= 0)
+        return vectors, known
 
     def _query(self, context: Tensor, users: Tensor | None) -> Tensor:
         query = self.query.expand(len(context), -1)

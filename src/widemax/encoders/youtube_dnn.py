@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from widemax.encoders.contexts import check_context, mean_rows
+from widemax.encoders.dense import dense_mean
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
 from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size
@@ -87,9 +88,17 @@ class YouTubeDNNEncoder(nn.Module):
         return self._of_mean((sums[owners] - own * there) / others.clamp(min=1), users, None)
 
     def _of_mean(self, mean: Tensor, users: Tensor | None, ages: Tensor | None) -> Tensor:
-        extras = []
+        features = None
         if self.user_features is not None:
-            extras.append(known_features(self.user_features, users, mean))
+            features = known_features(self.user_features, users, mean)
+        return self._joined(mean, features, ages)
+
+    def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the user vectors of now, of contexts as ``DenseEncoder`` takes them, [B, D]."""
+        return self._joined(dense_mean(self.items.weight, context), features, None)
+
+    def _joined(self, mean: Tensor, features: Tensor | None, ages: Tensor | None) -> Tensor:
+        extras = [] if features is None else [features]
         if self.oldest_age is not None:
             extras.append(_age_features(ages, mean, self.oldest_age))
         hidden: Tensor = self.tower(mean, torch.cat(extras, dim=1) if extras else None)
@@ -103,7 +112,7 @@ class YouTubeDNNEncoder(nn.Module):
 def _age_features(ages: Tensor | None, like: Tensor, oldest: float) -> Tensor:
     """Return a, a² and √a of ages in days, [B, 3]; None: all is asked now, at age 0."""
     if ages is None:
-        return like.new_zeros(len(like), _AGE_FEATURES)
+        return like.new_zeros(like.shape[0], _AGE_FEATURES)
     if check_tensor("ages", ages).shape != (len(like),):
         raise ValueError(f"ages must have shape [{len(like)}], got {list(ages.shape)}")
     if not bool((ages >= 0).all()):

@@ -16,6 +16,7 @@ from widemax.data import FeatureTable, Sequences, WindowBatch, Windows
 from widemax.data.summary import DataSummary
 from widemax.declarations import Setup, Value
 from widemax.declarations.table import declaration_of
+from widemax.encoders.dense import DenseEncoder
 from widemax.heads import Head
 from widemax.validation import ABSENT, Counts
 from widemax.vocabulary import Vocabulary
@@ -175,6 +176,12 @@ class Model(nn.Module, ABC):
             return self.head.topk(hidden, k, exclude=exclude)
         found = [self.head.topk(each, k, exclude=exclude) for each in hidden.unbind(1)]
         return merge_topk(found, k)
+
+    def dense_encoder(self) -> DenseEncoder:
+        """Return what computes ``hidden`` by dense operations alone, to be traced by an export."""
+        if not isinstance(self.encoder, DenseEncoder):
+            raise ValueError(f"{type(self).__name__} has no dense encoder to export")
+        return self.encoder
 
     def key_vectors(self) -> Tensor | None:
         """Return the vectors that stand for the classes, [V, D]; None: those of the head."""

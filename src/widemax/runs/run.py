@@ -181,7 +181,7 @@ class Run:
             raise ValueError("give a history or a user")
         ids = self._history_of(user) if history is None else self._ids(history)
         # Before the history comes nothing, which some models have a vector of their own for.
-        reach = self._reach() if self.model.causal else max_history(self.config)
+        reach = self.reach
         padding = torch.full((reach if self.model.causal else 1,), ABSENT)
         context = torch.cat([padding, ids])[-reach:][None]
         exclude = None if include_seen or not len(ids) else ids[None]
@@ -204,12 +204,11 @@ class Run:
         if path is None:
             raise ValueError(f"{self.folder} has no users to recommend to")
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
-        reach = self._reach() if self.model.causal else max_history(self.config)
         for users, histories in histories_of(path):
             rows = torch.arange(len(users))
             features = torch.tensor([self._row_of(user) for user in users])
             asked = WindowBatch(
-                context=last_values(histories, rows, reach),
+                context=last_values(histories, rows, self.reach),
                 targets=torch.full_like(rows, ABSENT),
                 users=features,
                 ages=torch.zeros(len(users)),
@@ -406,6 +405,11 @@ class Run:
             generator=generator,
         )
         return [str(key) for key in self.vocabulary.decode(ids)]
+
+    @property
+    def reach(self) -> int:
+        """How many of the last classes of a history ``recommend`` reads."""
+        return self._reach() if self.model.causal else max_history(self.config)
 
     def _reach(self) -> int:
         """Return how many words before another one the model reads."""

@@ -192,6 +192,18 @@ class TowerScorer(ComputedScorer):
         unknown = self.unknown.to(encoded.dtype).expand(len(encoded), -1)
         return self._through_tower(torch.cat([unknown, encoded], dim=1))
 
+    def dense(self, ids: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return vectors of classes [N], -1 for a new one, with encoded features [N, F], [N, D].
+
+        It is ``class_vectors`` or ``vectors_of`` in plain operations, for an export to trace.
+        """
+        places = ids.clamp(min=0)
+        seen = ((ids >= 0) & ~self.cold[places])[:, None]
+        inputs = torch.where(seen, self.weight[places], self.unknown)
+        return self._through_tower(
+            inputs if features is None else torch.cat([inputs, features], dim=1)
+        )
+
     def queries(self, hidden: Tensor) -> Tensor:
         """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
         return scaled_queries(hidden, self.similarity, self.temperature)

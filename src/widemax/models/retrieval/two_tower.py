@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Self, cast
 
+import torch
 from torch import Tensor
 
 from widemax.data import WindowBatch
 from widemax.declarations import Need, Setup, declare
 from widemax.declarations.shared import FEATURE_DIMENSION
+from widemax.encoders.dense import MeanEncoder
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads.base import ScorerHead
 from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES
@@ -108,6 +110,12 @@ class TwoTower(HistoryModel):
         """Return the vectors of users who are known by their history alone, [B, D]."""
         hidden: Tensor = self.encoder(mean_inputs(self.items, context))
         return hidden
+
+    @torch.no_grad()
+    def dense_encoder(self) -> MeanEncoder:
+        """Return the user's tower on the mean of inputs of the items, computed once for all."""
+        inputs = self.items.inputs(torch.arange(self.items.num_classes))
+        return MeanEncoder(inputs, self.encoder.tower, self.encoder.features)
 
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the vectors of users from their histories and features, [B, D]."""

@@ -1,1 +1,1 @@
-"""What a run becomes for other tools, beside files of vectors: a Faiss index, an ONNX encoder."""
+"""What a run becomes for other tools, beside files of vectors: a Faiss index, ONNX models."""
