@@ -33,8 +33,10 @@ def runs(
         return
     table = Table()
     names = ["run", "kind", "classes", "step", "loss", "recall@20", "ndcg@20", "mrr"]
+    if any(row["model"] for row in rows):
+        names.append("model")
     for name in names:
-        table.add_column(name, justify="left" if name in ("run", "kind") else "right")
+        table.add_column(name, justify="left" if name in ("run", "kind", "model") else "right")
     for row in rows:
         table.add_row(*(_cell(row.get(name, "")) for name in names))
     Console(file=sys.stdout).print(table)
@@ -43,6 +45,7 @@ def runs(
 def _rows(folder: Path) -> list[dict[str, Any]]:
     with starting():
         from widemax.runs.folder import check_run
+        from widemax.runs.trained_model import is_refitted
         from widemax.training.tracking import read_metrics
 
     rows = []
@@ -52,7 +55,9 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
         metrics = path / "metrics.jsonl"
         try:
             lines = read_metrics(metrics) if metrics.exists() else []
-            rows.append({"run": path.name, **check_run(path), **(lines[-1] if lines else {})})
+            last = lines[-1] if lines else {}
+            model = "refit" if is_refitted(path) else ""
+            rows.append({"run": path.name, **check_run(path), **last, "model": model})
         except (ValueError, OSError) as error:
             typer.echo(f"left out: {one_line(error)}", err=True)
     return rows

@@ -125,6 +125,7 @@ def train_run(
             vectors=vectors,
             on_step=display.step,
             on_validation=display.validation,
+            on_refit=display.refit,
         )
     display.training(training, vectors=vectors)
     if resume:
@@ -151,6 +152,7 @@ class _Display:
             *columns, TimeRemainingColumn(), console=self.console, disable=not self.live
         )
         self.task = self.bar.add_task("training", total=None)
+        self.refit_total = self.refit_epoch = 0
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
@@ -181,9 +183,23 @@ class _Display:
         self.bar.update(self.task, total=total, completed=done)
         return self.bar
 
+    def refit(self, training: Training) -> None:
+        """Say that the last fit begins, and show how far it is from now on."""
+        assert training.split.final is not None
+        total, done = training.loop.plan.total_steps, training.loop.progress.step
+        self.say(
+            f"refit on training and validation data, {len(training.split.final.values):,} in all, "
+            f"for {total:,} steps{f', resumed at step {done:,}' if done else ''}"
+        )
+        self.refit_total, self.refit_epoch = total, training.loop.steps.per_epoch
+        self.bar.update(self.task, description="refit", total=total, completed=done)
+
     def step(self, progress: TrainingProgress) -> None:
         if self.live:
             self.bar.update(self.task, completed=progress.step)
+        # Where nothing is validated nothing else says that it goes on.
+        elif self.refit_total and progress.step % self.refit_epoch == 0:
+            self.say(f"refit: step {progress.step:,} of {self.refit_total:,}")
 
     def validation(self, progress: TrainingProgress, metrics: Mapping[str, float]) -> None:
         figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -136,6 +136,14 @@ RUN = Declaration(
             group=VALIDATION,
         ),
         Option(
+            "refit",
+            False,
+            "Whether to train once more at the end, on training and validation data together, for "
+            "as many epochs as the best checkpoint had; that model is kept.",
+            only_with="validation_size",
+            group=VALIDATION,
+        ),
+        Option(
             "checkpoint_every",
             0,
             "Steps between checkpoints; 0 writes one an epoch.",

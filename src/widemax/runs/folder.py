@@ -36,6 +36,7 @@ ADJUSTABLE = (
     "time_budget",
     "patience",
     "validate_every",
+    "refit",
     "checkpoint_every",
     "keep_last",
     "threads",

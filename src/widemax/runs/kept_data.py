@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -25,6 +25,7 @@ from widemax.vocabulary.keys import Key
 HISTORIES, TEST = "histories.parquet", "test.safetensors"
 
 _USER, _ITEMS = "user", "items"
+_REFIT_COUNTS = "refit_counts"
 _AT_ONCE = 2048
 
 
@@ -47,8 +48,8 @@ class KeptTest:
         return cls(counts=counts, windows=split.test)
 
 
-def keep_data(folder: Path, source: Source, split: Split) -> None:
-    """Write the histories of a log's users and what is held out for the test."""
+def keep_data(folder: Path, source: Source, split: Split, refit_counts: Tensor | None) -> None:
+    """Write the histories of a log's users, what is held out for the test, and counts."""
     names = source.sequences.names
     if source.kind != "text" and names is not None:
         items = _as_lists(source.sequences)
@@ -57,6 +58,8 @@ def keep_data(folder: Path, source: Source, split: Split) -> None:
             # Small groups of rows, sorted: one user is found without reading the others.
             table.write_parquet(file, row_group_size=4096)
     tensors = {"counts": torch.bincount(split.sequences.values, minlength=len(source.vocabulary))}
+    if refit_counts is not None:
+        tensors[_REFIT_COUNTS] = refit_counts
     if isinstance(split.test, Windows):
         tensors |= _window_tensors(split.test)
     elif split.test is not None:
@@ -133,6 +136,18 @@ def stored_summary(folder: Path) -> DataSummary:
         item_features=stored_features(folder, ITEMS),
         user_features=stored_features(folder, USERS),
     )
+
+
+def refit_summary(folder: Path, data: DataSummary) -> DataSummary:
+    """Return what a model is built from that is fitted on training and validation data together.
+
+    It has the same classes by the same ids; only the counts differ.
+    """
+    counts = read_tensors(check_unchanged(folder, TEST)).get(_REFIT_COUNTS)
+    if counts is None:  # those of the vocabulary are of all data
+        return data
+    table = data.vocabulary.table.with_columns(pl.Series("count", counts.numpy()))
+    return replace(data, vocabulary=replace(data.vocabulary, table=table))
 
 
 def kept_test(folder: Path) -> KeptTest:

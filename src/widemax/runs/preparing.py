@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from widemax.config import Config
-from widemax.data import Source
+from widemax.data import Sequences, Source
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
 from widemax.models import Model
@@ -36,7 +37,7 @@ from widemax.runs.folder import (
 )
 from widemax.runs.item_data import shown_columns, store_features
 from widemax.runs.judging import ranks_seen, validation_of
-from widemax.runs.kept_data import keep_data
+from widemax.runs.kept_data import keep_data, refit_summary
 from widemax.runs.run import Run
 from widemax.runs.source import (
     configured_for,
@@ -46,6 +47,7 @@ from widemax.runs.source import (
     read_with,
     split_source,
 )
+from widemax.runs.trained_model import refit_store
 from widemax.runs.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
 from widemax.training.checkpoints import CheckpointStore
@@ -58,11 +60,16 @@ from widemax.vectors import KeyedVectors
 _LOGGER = logging.getLogger(__name__)
 
 
-def plan_of(config: Config, steps: Steps) -> Plan:
-    """Return what of a configuration concerns the loop."""
+def plan_of(
+    config: Config, steps: Steps, *, total_steps: int = 0, part_of_time: float = 1.0
+) -> Plan:
+    """Return what of a configuration concerns the loop.
+
+    ``total_steps`` stands in for the length that it sets; of its time there is ``part_of_time``.
+    """
     total = 1
     if not isinstance(steps, FitSteps):
-        total = config.steps or config.epochs * steps.per_epoch
+        total = total_steps or config.steps or config.epochs * steps.per_epoch
     return Plan(
         total_steps=total,
         learning_rate=learning_rate_at(
@@ -71,7 +78,7 @@ def plan_of(config: Config, steps: Steps) -> Plan:
             total_steps=total,
             warmup_steps=int(config.get("warmup_steps", 0)),
         ),
-        time_budget=config.time_budget or math.inf,
+        time_budget=config.time_budget * part_of_time or math.inf,
         validate_every=config.validate_every,
         patience=config.patience,
         checkpoint_every=config.checkpoint_every,
@@ -79,9 +86,12 @@ def plan_of(config: Config, steps: Steps) -> Plan:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Training:
-    """A run that is about to be trained: its parts, and its loop."""
+    """A run that is about to be trained: its parts, and its loop.
+
+    Where it is to be refitted, model and loop become those of the last fit when that begins.
+    """
 
     folder: Path
     config: Config
@@ -92,6 +102,12 @@ class Training:
     random_state: Tensor
     """That of torch's own generator, as the first step finds it."""
     warm: WarmStart | None = None
+    refits: bool = False
+    """Whether a last fit on training and validation data follows."""
+    learned: KeyedVectors | Run | None = None
+    """What both fits start from."""
+    on_refit: Callable[[Training], None] = lambda training: None
+    """Called when the last fit is about to begin."""
 
     def run(self) -> Progress:
         """Train to the end, or raise ``Interrupted`` after saving."""
@@ -102,7 +118,50 @@ class Training:
             afterwards.enter_context(self.loop.store)
             torch.set_rng_state(self.random_state)
             _use_threads(self.config)
+            progress = self.loop.run()
+            if not self.refits:
+                return progress
+            self._begin_refit(progress)
+            afterwards.enter_context(self.loop.store)
             return self.loop.run()
+
+    def _begin_refit(self, done: Progress) -> None:
+        """Make model and loop those of the last fit, as far as it has come already."""
+        config, split, on_step = self.config, self.split, self.loop.on_step
+        epochs = (done.best_step or done.step) / self.loop.steps.per_epoch
+        # Before another is made: two models with their optimisers may be more than there is room.
+        del self.model, self.loop
+        data = refit_summary(self.folder, DataSummary.of(self.source))
+        assert split.final is not None
+        self.model, steps, _ = _built(config, data, split.final, split.final_goals, self.learned)
+        total = max(1, round(epochs * steps.per_epoch))
+        plan = replace(plan_of(config, steps, total_steps=total), time_budget=math.inf, patience=0)
+        store = refit_store(self.folder, done.best_step or done.step, keep_last=config.keep_last)
+        _remove_other_refits(self.folder, store.folder)
+        self.loop = Loop(steps, plan, store=store, on_step=on_step)
+        _resume(self.loop, self.folder)
+        self.on_refit(self)
+
+
+def _built(
+    config: Config,
+    data: DataSummary,
+    sequences: Sequences,
+    goals: Tensor | None,
+    learned: KeyedVectors | Run | None,
+) -> tuple[Model, Steps, WarmStart | None]:
+    """Return a model as its first step finds it, how it is trained, and what it begins from."""
+    torch.manual_seed(config.seed)
+    model = build_model(config, data, sequences)
+    warm = None if learned is None else warm_start(model, data.vocabulary, learned)
+    return model, build_steps(config, model, data, sequences, goals), warm
+
+
+def _remove_other_refits(folder: Path, kept: Path) -> None:
+    """Remove the last fits of earlier choices, which a longer training has overtaken."""
+    for path in folder.glob("refit-*"):
+        if path != kept:
+            shutil.rmtree(path)
 
 
 @contextmanager
@@ -135,6 +194,7 @@ def prepare(
     vectors: Learned | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
+    on_refit: Callable[[Training], None] = lambda training: None,
 ) -> Training:
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
@@ -147,7 +207,7 @@ def prepare(
         check_same_settings(folder, config.given)
         adjusted = {name: config.given[name] for name in ADJUSTABLE if name in config.given}
         config = stored_config(folder).changed(**adjusted)
-        vectors = _vectors_to_resume(folder, vectors)
+        vectors = _vectors_to_resume(folder, vectors, refit=config.refit)
     else:
         check_free(folder)
     check_tracking(config.tracking)
@@ -159,21 +219,18 @@ def prepare(
     data, split = DataSummary.of(source), split_source(config, source)
     if not resume:
         _check_features(config, data)
-    torch.manual_seed(config.seed)
-    model = build_model(config, data, split.sequences)
+    refits = _refits(config, split)
+    model, steps, warm = _built(config, data, split.sequences, split.goals, learned)
     _say_if_fewer_are_drawn(config, model)
     description = describe_source(source_path, source, grown=isinstance(learned, Run))
     with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
     description["ranks_seen"] = with_seen
-    warm = None
-    if learned is not None:
-        warm = warm_start(model, source.vocabulary, learned)
+    if warm is not None:
         description["warm_start"] = {"found": warm.found}
     store = CheckpointStore(folder, keep_last=config.keep_last)
-    steps = build_steps(config, model, data, split.sequences, split.goals)
     loop = Loop(
         steps,
-        plan_of(config, steps),
+        plan_of(config, steps, part_of_time=_part_of_time(split) if refits else 1.0),
         store=store,
         validate=validation_of(
             model,
@@ -197,7 +254,7 @@ def prepare(
             shown = shown_columns(source_path, config, source.vocabulary)
             create_folder(folder, config, source, shown)
             store_features(folder, source)
-            keep_data(folder, source, split)
+            keep_data(folder, source, split, _refit_counts(source, split, learned))
             finish_folder(folder, description)
         else:
             _resume(loop, folder)
@@ -213,22 +270,54 @@ def prepare(
         loop=loop,
         random_state=torch.get_rng_state(),
         warm=warm,
+        refits=refits,
+        learned=learned,
+        on_refit=on_refit,
     )
 
 
-def _vectors_to_resume(folder: Path, vectors: Learned | None) -> Learned | None:
-    """Return what a run starts from that is resumed: nothing, once it has a checkpoint."""
-    warm = began_from_vectors(folder)
+def _vectors_to_resume(folder: Path, vectors: Learned | None, *, refit: bool) -> Learned | None:
+    """Return what a run starts from that is resumed: nothing, once it has a checkpoint.
+
+    A last fit starts from the same once more.
+    """
+    warm, begun = began_from_vectors(folder), bool(CheckpointStore(folder).steps())
     if vectors is not None and not warm:
         raise ValueError(f"{folder} did not start from vectors, so that it cannot go on from them")
-    if CheckpointStore(folder).steps():
+    if begun and not (warm and refit):
         return None
     if warm and vectors is None:
-        raise ValueError(
-            f"{folder} began from vectors and was stopped before its first checkpoint: "
-            "resume it with the same vectors"
-        )
+        why = "its last fit does, too" if begun else "was stopped before its first checkpoint"
+        raise ValueError(f"{folder} began from vectors and {why}: resume it with the same vectors")
     return vectors
+
+
+def _refits(config: Config, split: Split) -> bool:
+    """Return whether a last fit follows; raise if one is asked for and nothing validates."""
+    if config.refit and split.validation is None and "refit" in config.given:
+        raise ValueError("refit has no effect: the data are too few to hold any out for validation")
+    return bool(config.refit) and split.validation is not None
+
+
+def _part_of_time(split: Split) -> float:
+    """Return how much of the time is for the training that validates, so that both fits fit in."""
+    assert split.final is not None
+    first, last = (int(each.offsets[-1]) for each in (split.sequences, split.final))
+    return first / (first + last)
+
+
+def _refit_counts(
+    source: Source, split: Split, learned: KeyedVectors | Run | None
+) -> Tensor | None:
+    """Return how often each class is fitted at last; None where the vocabulary counts all data.
+
+    Ids stay in falling count, as some samplers need them: a class counts at least as often as any
+    behind it.
+    """
+    if split.final is None or source.kind == "text" or isinstance(learned, Run):
+        return None
+    counts = torch.bincount(split.final.values, minlength=len(source.vocabulary))
+    return counts.flip(0).cummax(0).values.flip(0)
 
 
 def _check_features(config: Config, data: DataSummary) -> None:

@@ -59,10 +59,17 @@ from widemax.runs.kept_data import (
     kept_test,
     key_like,
     num_users,
+    refit_summary,
     stored_summary,
 )
 from widemax.runs.source import max_history, read_configured, read_with, split_source
-from widemax.runs.trained_model import BEST, chosen_because, load_model, trained_checkpoint
+from widemax.runs.trained_model import (
+    BEST,
+    chosen_because,
+    load_model,
+    refitted_by,
+    trained_checkpoint,
+)
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
@@ -92,8 +99,8 @@ class Run:
     Everything it needs is in its folder, which can be moved. ``similar`` ranks by the cosine of
     vectors, ``recommend`` by the head's own scores; answers are lists of ``Neighbour``, best
     first, found by an exact search unless an index was built. ``checkpoint`` is "best" by
-    validation, "last", or a step that was saved; ``step`` is the one that was taken, and ``chosen``
-    says why.
+    validation (after ``refit``, what that made of it), "last", or a step that was saved; ``step``
+    is the one that was taken, and ``chosen`` says why.
 
     >>> import tempfile
     >>> import widemax as wm
@@ -112,8 +119,10 @@ class Run:
         self.vocabulary = self.data.vocabulary
         found = trained_checkpoint(self.folder, checkpoint)
         self.step = found.step
-        self.chosen = chosen_because(found, checkpoint, self.config.metric)
-        self.model = load_model(self.folder, found, self.config, self.data)
+        self.chosen = chosen_because(self.folder, found, checkpoint, self.config.metric)
+        refitted = refitted_by(self.folder, found) is not None
+        counted = refit_summary(self.folder, self.data) if refitted else self.data
+        self.model = load_model(self.folder, found, self.config, counted)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

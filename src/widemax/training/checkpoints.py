@@ -105,6 +105,10 @@ class CheckpointStore:
             raise ValueError(f"{self.folder} holds no {wanted}; saved steps: {saved}")
         return found
 
+    def state(self) -> dict[Any, Any]:
+        """Return the state of the newest checkpoint without its tensors, which stay unread."""
+        return self._read(lambda steps: self._open(steps[-1]).state if steps else {})
+
     def save(
         self,
         step: int,

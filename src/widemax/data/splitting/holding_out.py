@@ -33,9 +33,11 @@ class Split:
     test: Windows | Holdout | None = None
     """What has had no say in anything."""
     final: Sequences | None = None
-    """Of a log, what is trained on and what validates: for a last fit, its length decided."""
+    """What is trained on and what validates: for a last fit, its length decided."""
     goals: Tensor | None = None
     """Where in ``sequences`` the goal was reached."""
+    final_goals: Tensor | None = None
+    """The same for ``final``."""
 
 
 class Sizes(NamedTuple):
@@ -79,6 +81,7 @@ def split_files(source: Source, sizes: Sizes, cut: Callable[[Sequences], Windows
         sequences=train,
         validation=_some(cut(validation), sizes.validation),
         test=_some(cut(test), len(test.values)),
+        final=sequences.chosen((of_line < 2).nonzero()[:, 0]),
     )
 
 
@@ -115,6 +118,7 @@ def split_text(sequences: Sequences, sizes: Sizes, cut: Callable[[Sequences], Wi
         sequences=train,
         validation=_some(cut(validation), sizes.validation),
         test=_some(cut(test), sizes.test),
+        final=rest,
     )
 
 
@@ -135,12 +139,17 @@ def split_log(source: Source, how: str, sizes: Sizes) -> Split:
     """
     sequences = source.sequences
     parts = _WAYS[how](sizes, sequences)
+    goals, final_goals = (
+        None if source.goals is None else source.goals[_beginnings(sequences, part)]
+        for part in (parts.train, parts.final)
+    )
     return Split(
         sequences=parts.train,
         validation=_some_questions(parts.validation, sizes.validation),
         test=_some_questions(parts.test, sizes.test),
         final=parts.final,
-        goals=None if source.goals is None else source.goals[_beginnings(sequences, parts.train)],
+        goals=goals,
+        final_goals=final_goals,
     )
 
 
