@@ -14,6 +14,7 @@ from widemax.config import Config, read_config, resolution, show_config
 from widemax.config.run_options import AUTO, HEADINGS, RUN, SLOTS, SOURCES
 from widemax.declarations import Option, declared, names
 from widemax.declarations.options import MAX_TEXT
+from widemax.declarations.shared import UNORDERED
 from widemax.declarations.table import load
 from widemax.optim import RowAdam
 from widemax.validation import MAX_SAMPLES
@@ -63,10 +64,23 @@ def test_every_method_says_what_it_is_and_names_only_what_there_is(declaration):
     for name, value in (each for values in settings for each in values.items()):
         assert OPTIONS[name].check(name, value) == value
     others = {name for slot in SLOTS for name in names(slot)}
-    assert {*declaration.usual_with} <= others
+    assert {*declaration.usual_with} <= {*others, UNORDERED}
     for need in declaration.needs:
         assert need.why
         assert any(need.is_met(each) for each in declared(need.slot).values())
+
+
+def test_what_is_usual_follows_the_order_of_the_data():
+    def targets(**given):
+        return Config(model="youtube-dnn", **given).targets_per_row
+
+    assert (targets(), targets(source="pairs"), targets(source="lists")) == (1, 1, 8)
+    assert targets(source="lists", item_order="kept") == targets(source="text") == 1
+    assert targets(source="pairs", item_order="ignored") == targets(item_order="ignored") == 8
+    lists = Config(model="youtube-dnn", source="lists")
+    assert lists.source == "log"
+    assert lists.changed(seed=1).targets_per_row == 8
+    assert lists.changed(targets_per_row=2).origins["targets_per_row"] == "given"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +163,7 @@ def test_both_limits_belong_to_the_range_and_their_neighbours_do_not(name):
         ({"user_column": ["a"]}, "user_column must be .*, got a list"),
         ({"learning_rte": 1}, r"'learning_rte' is not a setting; did you mean 'learning_rate'\?"),
         ({"zzz": 1}, "'zzz' is not a setting; widemax train --help lists them all"),
-        ({"source": "csv"}, "source must be log or text, got the text 'csv'"),
+        ({"source": "speech"}, "source must be log or text, got the text 'speech'"),
         ({"steps": 10, "warmup_steps": 11}, "warmup_steps must be at most steps = 10, got 11"),
         ({"head": "adaptive", "temperature": 2}, "temperature has no effect with head = 'adapt"),
         ({"head": "hierarchical", "similarity": "cosine"}, "which has no scorer: it needs head = "),
@@ -340,7 +354,9 @@ def test_what_is_shown_is_itself_a_configuration_file(tmp_path, flags):
 
 def test_what_is_shown_as_json_holds_every_value_and_its_origin():
     entries = json.loads(show_config(read_config(None, {"seed": 4}), as_json=True))
-    assert {name: entry["value"] for name, entry in entries.items()} == {**Config(seed=4).values}
+    config = Config(seed=4)
+    shown = {name: value for name, value in config.values.items() if has_effect(config, name)}
+    assert {name: entry["value"] for name, entry in entries.items()} == shown
     assert {name for name, entry in entries.items() if entry["origin"] == "flag"} == {"seed"}
 
 

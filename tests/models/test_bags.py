@@ -7,6 +7,7 @@ import widemax as wm
 from widemax.data import Sequences
 from widemax.models import YouTubeDNN
 from widemax.models.retrieval.bags import Bags
+from widemax.runs.preparing import prepare
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])
@@ -61,3 +62,24 @@ def test_a_run_on_lists_trains_by_rows(tmp_path):
     kept = wm.Config(**settings, **small, item_order="kept")
     with pytest.raises(ValueError, match="targets_per_row is for a log without an order"):
         wm.train(tmp_path / "lists", kept, folder=tmp_path / "ordered")
+
+
+def test_biases_start_with_a_share_of_the_log_counts():
+    counts = torch.tensor([7, 3, 1, 0])
+    model = YouTubeDNN.create(counts, dimension=4, num_samples=2, bias=True, bias_start=0.5)
+    started = model.head.scorer.bias.detach().double()
+    # log2 of the counts plus one is 3, 2, 1, 0: on average 1.5.
+    expected = torch.tensor([1.5, 0.5, -0.5, -1.5]) * torch.tensor(2.0).log() / 2
+    torch.testing.assert_close(started, expected.double(), atol=1e-6, rtol=0)
+    assert not YouTubeDNN.create(
+        counts, dimension=4, num_samples=2, bias=True
+    ).head.scorer.bias.any()
+
+
+def test_a_most_of_examples_holds_where_rows_of_several_targets_are_usual(tmp_path):
+    (tmp_path / "lists").write_text("".join(f"{u} 1 2 3 4 5 6 7 8 9\n" for u in range(9)))
+    config = wm.Config(
+        kind="lists", model="youtube-dnn", max_examples=2, num_samples=3, batch_size=9, epochs=1
+    )
+    training = prepare(tmp_path / "lists", config, tmp_path / "run")
+    assert len(training.loop.steps.examples) == 9 * 2

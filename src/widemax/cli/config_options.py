@@ -79,7 +79,7 @@ class Settings:
     flags: Mapping[str, Any]
 
     def resolved(self, source: str | None) -> ResolvedConfig:
-        """Return the configuration for a "text" or a "log"; None is either."""
+        """Return the configuration for a "text", a "log" or a format; None is any."""
         return read_config(self.file, self.flags, source=source)
 
     def given(self) -> dict[str, Value]:

@@ -78,7 +78,6 @@ def train(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
-        from widemax.data.summary import source_of
         from widemax.runs.folder import check_free, holds_run
         from widemax.runs.source import kind_of
 
@@ -89,7 +88,7 @@ def train(
     else:
         if folder is not None and not print_config:
             check_free(folder)
-        asked = settings.resolved(source_of(kind_of(source, settings.given())))
+        asked = settings.resolved(kind_of(source, settings.given()))
     if print_config:
         typer.echo(show_config(asked, as_json=json))
     elif folder is not None:

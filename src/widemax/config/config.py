@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from widemax.config.mixing import Part
 from widemax.config.resolution import resolve
-from widemax.declarations import Declaration, Option, Value
+from widemax.declarations import Declaration, Option, Value, find, names
 
 
 class Config:
@@ -17,8 +17,8 @@ class Config:
     The model, head, sampler and so on are named; each brings settings of its own, with the values
     it is usually trained with. A setting that none of the chosen methods has is refused. The
     settings are attributes, and the command line's flags: ``learning_rate`` is
-    ``--learning-rate``. ``source`` says whether the data are a "log" or a "text", where that is
-    known already.
+    ``--learning-rate``. ``source`` says whether the data are a "log" or a "text", or names their
+    format, where that is known already.
 
     >>> Config(learning_rate=1).learning_rate
     1.0
@@ -34,7 +34,10 @@ class Config:
 
     def __init__(self, *, source: str | None = None, **given: Value) -> None:
         own = self.__dict__
-        resolution = own["_resolution"] = resolve(given, source)
+        own["_data"] = source
+        form = find("format", source) if source in names("format") else None
+        source = source if form is None else "log"
+        resolution = own["_resolution"] = resolve(given, source, form.traits if form else ())
         own["source"], own["given"] = source, {name: resolution.values[name] for name in given}
         if "model" in given:
             own["given"]["model"] = given["model"]
@@ -89,13 +92,15 @@ class Config:
         >>> Config(epochs=3).changed(seed=1).epochs
         3
         """
-        return Config(source=self.source, **self.given | given)
+        return Config(source=self._data, **self.given | given)
 
     def for_source(self, source: str) -> Config:
-        """Return the configuration for a "log" or a "text", its model chosen.
+        """Return the configuration for a "log", a "text" or a format, its model chosen.
 
         >>> Config().for_source("text").model
         'cbow'
+        >>> Config(model="youtube-dnn").for_source("lists").targets_per_row
+        8
         """
         return Config(source=source, **self.given)
 

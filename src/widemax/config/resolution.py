@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from widemax.config.mixing import Part, parse_parts
@@ -19,9 +19,12 @@ from widemax.declarations import (
     shortened,
     shown,
 )
+from widemax.declarations.shared import UNORDERED
 
 PER_EXAMPLE = "per-example"
 """The trait of samplers that always draw for each example."""
+
+AUTO_ORDER = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +43,12 @@ class Resolution:
     """Why: given, usual with a method, or because another one does not fit; else "default"."""
 
 
-def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
+def resolve(
+    given: Mapping[str, Value], source: str | None, traits: Collection[str] = ()
+) -> Resolution:
     """Put the methods together that are given, usual or default, and check that they fit.
+
+    ``traits`` are those of the data's format, for a model that is usually trained otherwise there.
 
     >>> resolve({"model": "skip-gram"}, None).values["trainer"]
     'kernel'
@@ -55,12 +62,23 @@ def resolve(given: Mapping[str, Value], source: str | None) -> Resolution:
     if source not in (None, *SOURCES):
         raise ValueError(f"source must be {one_of(list(SOURCES))}, got {shown(source)}")
     model = _model(given.get("model", SLOTS["model"].default), source)
+    if not is_ordered(given.get("item_order", AUTO_ORDER), traits):
+        model = replace(model, usual={**model.usual, **model.usual_with.get(UNORDERED, {})})
     if reason := _against_the_usual_trainer(given, model):
         model = replace(model, usual={**model.usual, "trainer": SLOTS["trainer"].default})
     resolution = _resolved(given, model, source)
     if not reason:
         return resolution
     return replace(resolution, origins={**resolution.origins, "trainer": f"because {reason}"})
+
+
+def is_ordered(asked: Value, traits: Collection[str]) -> bool:
+    """Return whether the items of a user have an order, by ``item_order`` or else by the format.
+
+    >>> is_ordered("auto", ["unordered"]), is_ordered("kept", ["unordered"])
+    (False, True)
+    """
+    return UNORDERED not in traits if asked == AUTO_ORDER else asked == "kept"
 
 
 def _against_the_usual_trainer(given: Mapping[str, Value], model: Declaration) -> str:

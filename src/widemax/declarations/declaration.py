@@ -60,7 +60,7 @@ class Declaration:
     usual: Mapping[str, Value] = field(default_factory=dict)
     """What it is usually trained with, where that differs from the defaults."""
     usual_with: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    """The same, by the name of another part that is chosen with it."""
+    """The same, by the name of another part that is chosen with it, or of a model "unordered"."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that say something, as ``declared.json`` keeps them."""

@@ -1,8 +1,11 @@
-"""Options of methods in several rooms."""
+"""Options and traits of methods in several rooms."""
 
 from __future__ import annotations
 
 from widemax.declarations.options import Option
+
+UNORDERED = "unordered"
+"""The trait of formats whose items have no order, and the key of what is usual with such data."""
 
 ITEM_FEATURES = Option(
     "item_features",

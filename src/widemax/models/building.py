@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from widemax.candidates import Candidates
 from widemax.config import Config
+from widemax.config.resolution import is_ordered
 from widemax.data import FeatureTable, Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import Declaration, find
@@ -136,10 +137,7 @@ class RunSetup:
         """Whether the items of a user stand in the order in which they were chosen."""
         if self.kind == "text":
             return True
-        asked = self.options.get("item_order", "auto")
-        if asked != "auto":
-            return bool(asked == "kept")
-        return "unordered" not in find("format", self.kind).traits
+        return is_ordered(self.options.get("item_order", "auto"), find("format", self.kind).traits)
 
     @property
     def sparse(self) -> bool:

@@ -14,7 +14,7 @@ from widemax.config import Config
 from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
 from widemax.data.reading.tables import table_errors
-from widemax.data.summary import DataSummary, source_of
+from widemax.data.summary import DataSummary
 from widemax.declarations import Value
 from widemax.storage.files import atomic_write, make_folder
 from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
@@ -160,7 +160,7 @@ def stored_config(folder: Path) -> Config:
     path = check_unchanged(folder, _CONFIG)
     values: dict[str, Any] = {**read_toml(path), **_continued(folder)}
     try:
-        return Config(source=source_of(check_run(folder)["kind"]), **values)
+        return Config(source=check_run(folder)["kind"], **values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

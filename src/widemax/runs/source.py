@@ -17,7 +17,6 @@ from widemax.data.reading.numbering import Limits
 from widemax.data.reading.parts import PartFiles, part_files, read_log_parts, read_text_parts
 from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
-from widemax.data.summary import source_of
 from widemax.declarations.table import find, load
 from widemax.models import Model
 from widemax.runs.item_data import with_features
@@ -39,7 +38,7 @@ def configured_for(path: str | Path, config: Config) -> Config:
         config = config.changed(split=FILES)
     if named and config.split != FILES:
         raise ValueError(f"{named[0]} has no effect with split = {config.split!r}")
-    config = config.for_source(source_of(kind_of(path, config.values)))
+    config = config.for_source(kind_of(path, config.values))
     if config.source == TEXT and "split" in config.given and config.split != FILES:
         raise ValueError(f"split = {config.split!r} is for a log, and {path} is a text")
     return config

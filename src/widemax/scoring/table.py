@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from widemax.declarations import Setup, declare
+from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS, SIMILARITY, TEMPERATURE, Scorer
 from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import HALF, gather_rows, widened
@@ -27,7 +27,16 @@ Similarity = Literal["dot", "cosine"]
 Initial = Literal["zeros", "normal"]
 
 
-@declare.scorer("table", options=[BIAS, SIMILARITY, TEMPERATURE], traits=["kernel"])
+BIAS_START = Option(
+    "bias_start",
+    0.0,
+    "Share of its log count that the bias of a class starts with.",
+    most=2.0,
+    only_with="bias",
+)
+
+
+@declare.scorer("table", options=[BIAS, BIAS_START, SIMILARITY, TEMPERATURE], traits=["kernel"])
 class TableScorer(Scorer):
     """A table with one vector, and if wanted one bias, per class.
 
@@ -81,8 +90,15 @@ class TableScorer(Scorer):
             name: getattr(setup.options, name) for name in ("bias", "similarity", "temperature")
         }
         if setup.items is not None:
-            return cls.tied(setup.items, sparse=setup.sparse, **options)
-        return cls(setup.num_classes, setup.dimension, sparse=setup.sparse, **options)
+            scorer = cls.tied(setup.items, sparse=setup.sparse, **options)
+        else:
+            scorer = cls(setup.num_classes, setup.dimension, sparse=setup.sparse, **options)
+        if setup.options.bias_start:
+            # One more of each: a class that was never seen has a logarithm, too.
+            log_counts = (setup.counts + 1).double().log()
+            with torch.no_grad():
+                scorer.set_class_biases(setup.options.bias_start * (log_counts - log_counts.mean()))
+        return scorer
 
     @classmethod
     def tied(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch, Windows
-from widemax.declarations import Option, Setup, declare
-from widemax.declarations.shared import FEATURE_DIMENSION
+from widemax.declarations import Option, Setup, Value, declare
+from widemax.declarations.shared import FEATURE_DIMENSION, UNORDERED
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
 from widemax.models.options import (
     DIMENSION,
@@ -27,6 +27,26 @@ from widemax.validation import ABSENT
 
 PAPER_TOWER = (1024, 512, 256)
 """Units of the layers in Covington et al. 2016, each half as wide as the one below it."""
+
+WITHOUT_ORDER: dict[str, Value] = {
+    "max_history": 1000,
+    "targets_per_row": 8,
+    "history_dropout": 0.3,
+    "similarity": "cosine",
+    "temperature": 0.1,
+    # A cosine cannot hold how popular an item is.
+    "bias": True,
+    "bias_start": 0.5,
+    "sampler": "unigram",
+    "distortion": 0.5,
+    "extra_count": 1.0,
+    "num_samples": 2000,
+    "batch_size": 800,
+    "learning_rate": 0.005,
+    "schedule": "linear",
+    "epochs": 40,
+}
+"""What sets of items are usually trained with."""
 
 
 @declare.model(
@@ -79,6 +99,7 @@ PAPER_TOWER = (1024, 512, 256)
     ],
     traits=["gradients", "context", "windows"],
     usual=RETRIEVAL,
+    usual_with={UNORDERED: WITHOUT_ORDER},
 )
 class YouTubeDNN(HistoryModel):
     """The next item of a user from what they watched, who they are, and the age of the example.
@@ -131,7 +152,7 @@ class YouTubeDNN(HistoryModel):
     def examples(self, setup: Setup, sequences: Sequences) -> Windows | Bags:
         """Return each item with those before it; where a log has no order, with all others."""
         options = setup.options
-        if options.targets_per_row > 1:
+        if options.targets_per_row > 1 and not options.max_examples:
             if setup.ordered:
                 raise ValueError(
                     "targets_per_row is for a log without an order: item_order = ignored"

@@ -10,9 +10,10 @@ import polars as pl
 from widemax.data.reading.files import read_all, with_blanks
 from widemax.data.reading.formats.base import ITEM, USER, FileHead, TableFormat
 from widemax.declarations import declare
+from widemax.declarations.shared import UNORDERED
 
 
-@declare.file_format("lists", traits=["unordered"])
+@declare.file_format("lists", traits=[UNORDERED])
 class ListsFormat(TableFormat):
     """Lists: whole numbers, a user and their items a line, each user in one line."""
 
