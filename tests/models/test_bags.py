@@ -83,3 +83,19 @@ def test_a_most_of_examples_holds_where_rows_of_several_targets_are_usual(tmp_pa
     )
     training = prepare(tmp_path / "lists", config, tmp_path / "run")
     assert len(training.loop.steps.examples) == 9 * 2
+
+
+def test_targets_of_one_user_do_not_compete_in_a_batch():
+    torch.manual_seed(0)
+    model = YouTubeDNN.create([9] * 20, dimension=4, sampler="in-batch").double()
+    log = Sequences.from_lists([[3, 7, 1], [5, 2]])
+    batch = Bags(log, targets_per_row=3, max_history=9).batch(torch.arange(2))
+    found = model(batch)
+    hidden = model.encoder.of_others(batch.bags, batch.targets, batch.owners, batch.users)
+    scores = hidden @ model.head.scorer.weight.T
+    others = {0: [5, 2], 1: [3, 7, 1]}
+    for place, user in enumerate(batch.users.tolist()):
+        # All classes are equally frequent, so that log Q is the same for target and candidates.
+        competing = [int(batch.targets[place]), *others[user]]
+        expected = -scores[place, competing].log_softmax(0)[0]
+        torch.testing.assert_close(found[place], expected)

@@ -92,6 +92,9 @@ class Sampler(KeepsPrecision, ABC):
     per_example: bool = False
     """Whether each row has candidates of its own, [B, S]."""
 
+    from_batch: bool = False
+    """Whether targets of the batch are candidates: those of one user then should not compete."""
+
     def __init__(self, num_classes: int, *, limit: int = MAX_CLASSES) -> None:
         super().__init__()
         self.num_classes = check_num_classes(num_classes, limit=limit)

@@ -65,6 +65,7 @@ class MixtureSampler(Sampler):
         self.samplers = nn.ModuleList(samplers)
         self.weights = tuple(weight / sum(weights) for weight in weights)
         self.per_example = samplers[0].per_example
+        self.from_batch = any(sampler.from_batch for sampler in samplers)
 
     @classmethod
     def build(cls, setup: Setup) -> Self:

@@ -12,6 +12,7 @@ from widemax.data import Sequences, WindowBatch, Windows
 from widemax.declarations import Option, Setup, Value, declare
 from widemax.declarations.shared import FEATURE_DIMENSION, UNORDERED
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
+from widemax.heads import SampledHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
@@ -203,7 +204,12 @@ class YouTubeDNN(HistoryModel):
         if isinstance(batch, BagBatch):
             bags = self._left(batch.bags, generator)
             hidden = self.encoder.of_others(bags, batch.targets, batch.owners, batch.users)
-            return self.losses(hidden, batch.targets, bags[batch.owners, -1:], generator)
+            self.tell_context(bags[batch.owners, -1:])
+            # What a user chose besides is no negative of theirs, where a batch holds several.
+            apart = isinstance(self.head, SampledHead) and self.head.sampler.from_batch
+            own = {"query_ids": batch.users} if apart else {}
+            losses: Tensor = self.head(hidden, batch.targets, generator=generator, **own)
+            return losses
         shown = replace(batch, context=self._left(batch.context, generator))
         return self.losses(self.hidden(shown), batch.targets, batch.context, generator)
 

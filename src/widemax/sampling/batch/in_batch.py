@@ -59,6 +59,8 @@ class InBatchSampler(Sampler):
     ([1, 0], [0.5, 1.0])
     """
 
+    from_batch = True
+
     def __init__(self, num_classes: int, frequency: Frequency) -> None:
         super().__init__(num_classes)
         if not callable(getattr(frequency, "log_prob", None)):
