@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from itertools import chain
@@ -26,6 +27,13 @@ from widemax.validation import check_not_negative, check_positive
 Group: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Tensor]
 
+# What torch wraps to keep it out of compiled graphs: the wrapper loads the compiler at the first
+# call, which takes two seconds and helps nobody who does not compile.
+_add_param_group, _load_state_dict, _state_dict, _zero_grad = (
+    inspect.unwrap(getattr(Optimizer, name))
+    for name in ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+)
+
 _NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
 
 
@@ -48,7 +56,7 @@ class RowOptimizer(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, its options checked like those of the first."""
         self._check_group({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+        _add_param_group(self, param_group)
         for parameter in self.param_groups[-1]["params"]:
             if not parameter.is_floating_point():
                 self.param_groups.pop()
@@ -71,6 +79,15 @@ class RowOptimizer(Optimizer):
                     self._update(parameter, parameter.grad, group)
         return loss
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, as in torch."""
+        _zero_grad(self, set_to_none)
+
+    def state_dict(self) -> StateDict:
+        """Return the state of the optimiser, as in torch."""
+        state: StateDict = _state_dict(self)
+        return state
+
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load what ``state_dict`` returned, exactly; as in torch, tensors are not copied.
 
@@ -84,7 +101,7 @@ class RowOptimizer(Optimizer):
                     f"state_dict must hold the state of a {type(self).__name__} "
                     f"({', '.join(self._state_names) or 'none'}), got {', '.join(entry)}"
                 )
-        super().load_state_dict({**state_dict, "state": {}})
+        _load_state_dict(self, {**state_dict, "state": {}})
         stored = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         parameters = chain.from_iterable(group["params"] for group in self.param_groups)
         for index, parameter in zip(stored, parameters, strict=True):

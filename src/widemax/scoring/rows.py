@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
@@ -32,12 +33,18 @@ def gather_rows(table: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
     >>> table.grad._nnz(), table.grad.coalesce().values().tolist()
     (4, [1.0, 1.0, 2.0])
     """
+    traced = torch.compiler.is_compiling()
     if table.dtype in HALF:
-        rows: Tensor = _half_rows(table, ids, sparse)
+        half_rows = _untraced_half_rows if traced else _half_rows
+        rows: Tensor = half_rows(table, ids, sparse)
     elif table.dim() == 2:
         rows = look_up(table, ids, sparse=sparse)
+    elif not sparse:
+        rows = table[ids]
+    elif traced:
+        rows = _traced_rows(table, ids)
     else:  # torch has no sparse gradient of a vector
-        rows = _rows(table, ids, sparse) if sparse else table[ids]
+        rows = _Rows.apply(table, ids, sparse)  # type: ignore[no-untyped-call]
     return rows
 
 
@@ -53,14 +60,6 @@ def look_up(table: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
     return embedding(ids, table, sparse=sparse)
 
 
-@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
-def _rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
-    """Return rows as one node of a compiled graph: sparse tensors cannot be traced."""
-    rows: Tensor = _Rows.apply(table, ids, sparse)  # type: ignore[no-untyped-call]
-    return rows
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _half_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
     """Return rows outside any compiled graph: it would round the gradient to the table's dtype.
 
@@ -71,6 +70,10 @@ def _half_rows(table: Tensor, ids: Tensor, sparse: bool) -> Tensor:
         table.grad_dtype = torch.float32
     rows: Tensor = _Rows.apply(table, ids, sparse)  # type: ignore[no-untyped-call]
     return rows
+
+
+# Not torch.compiler.disable, which takes two seconds to load the compiler wherever it is named.
+_untraced_half_rows = _disable_dynamo(_half_rows)
 
 
 class _Rows(torch.autograd.Function):
@@ -91,6 +94,34 @@ class _Rows(torch.autograd.Function):
         places, values = ids.reshape(-1).long(), grad.reshape(-1, *ctx.shape[1:])
         if not ctx.sparse:
             return values.new_zeros(ctx.shape).index_add_(0, places, values), None, None
-        # The ids were valid in forward: there is nothing left to check.
-        rows = torch.sparse_coo_tensor(places[None], values, ctx.shape, check_invariants=False)
-        return rows, None, None
+        return _sparse_rows(places, values, ctx.shape), None, None
+
+
+def _sparse_rows(places: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    # The ids were valid in forward: there is nothing left to check.
+    return torch.sparse_coo_tensor(places[None], values, shape, check_invariants=False)
+
+
+@torch.library.custom_op("widemax::rows", mutates_args=())
+def _traced_rows(table: Tensor, ids: Tensor) -> Tensor:
+    """Return values of a vector as one node of a compiled graph, with a sparse gradient."""
+    return table.index_select(0, ids.reshape(-1)).view(ids.shape)
+
+
+@_traced_rows.register_fake
+def _(table: Tensor, ids: Tensor) -> Tensor:
+    return table.new_empty(ids.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    table, ids = inputs
+    ctx.save_for_backward(ids)
+    ctx.shape = table.shape
+
+
+def _traced_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    (ids,) = ctx.saved_tensors
+    return _sparse_rows(ids.reshape(-1).long(), grad.reshape(-1), ctx.shape), None
+
+
+_traced_rows.register_autograd(_traced_backward, setup_context=_keep)
