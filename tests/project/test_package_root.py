@@ -48,6 +48,25 @@ def test_the_package_loads_nothing_heavy():
     assert run(program) == "[]\n"
 
 
+def test_the_compiler_of_torch_is_not_loaded(tmp_path):
+    """It takes two seconds, and nothing that the program does is compiled by it."""
+    log = tmp_path / "log.csv"
+    log.write_text("user,item\n" + "ann,tea\nann,rum\nbob,tea\n" * 9)
+    folder = str(tmp_path / "run")
+    program = f"""
+import sys
+from contextlib import suppress
+from widemax.cli import main
+for verb in (["train", {str(log)!r}, "--folder", {folder!r}, "--epochs", "1"],
+             ["train", {str(log)!r}, "--folder", {folder!r}, "--epochs", "2", "--resume"],
+             ["similar", {folder!r}, "tea"], ["recommend", {folder!r}, "--user", "ann"]):
+    with suppress(SystemExit):
+        main(verb)
+print("torch" in sys.modules, "torch._dynamo" in sys.modules)
+"""
+    assert run(program).splitlines()[-1] == "True False"
+
+
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="No widemax attribute SampledHed"):
         _ = widemax.SampledHed
