@@ -40,6 +40,27 @@ def test_a_head_in_a_lightning_module():
     assert recall(run("lightning_module.py")) > LEAST_RECALL
 
 
+def test_two_towers_in_a_plain_loop():
+    printed = run("two_tower.py")
+    popular = float(re.search(r"^popularity recall@20 (0\.\d+)$", printed, re.MULTILINE)[1])
+    assert recall(printed) > 2.5 * popular > 0.1
+
+
+def test_an_export_answers_as_its_run():
+    printed = run("serving.py")
+    same, lists, gap = re.search(r"^(\d+) of (\d+) lists .* within (\S+)$", printed, re.M).groups()
+    assert int(same) >= int(lists) - 1 > 40
+    assert float(gap) < 1e-4
+
+
+def test_a_server_needs_no_torch():
+    """It is also run by the example that exports; here it must come as far as its folder."""
+    blocked = "import sys; sys.modules['torch'] = sys.modules['widemax'] = None; import server"
+    done = subprocess.run([sys.executable, "-c", blocked], cwd=EXAMPLES, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_example_is_run_here():
-    tested = Path(__file__).read_text()
-    assert all(f'run("{path.name}")' in tested for path in EXAMPLES.glob("*.py"))
+    tested, imported = Path(__file__).read_text(), "server.py"
+    names = {path.name for path in EXAMPLES.glob("*.py")} - {imported}
+    assert all(f'run("{name}")' in tested for name in names)
