@@ -305,7 +305,11 @@ def test_the_table_and_the_text_show_every_figure():
     ]
     assert rows[0][1] == str(report.means["recall@5"])
     assert f"{report.metrics()['tail_ndcg@10']:.4f}" in rows[-1][2]
-    assert all(row[0] in str(report) for row in rows)
+    assert len(str(report).splitlines()) == 3 + len(rows)
+    for row, line in zip(rows, str(report).splitlines()[3:], strict=True):
+        assert line.endswith(row[-1])
+    assert "\nHR " in str(report)
+    assert "\ntail NDCG " in str(report)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from widemax.cli.progress import waiting
 _KS = (5, 10, 20, 50)
 
 if TYPE_CHECKING:
+    from widemax.runs.other_data import OtherData
     from widemax.runs.run import Run
 
 
@@ -46,57 +47,96 @@ def evaluate(
         list[int] | None,
         typer.Option("--k", "-k", min=1, help="For a log: a length of list; repeat for more."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Judge on other data than what was held out: a log or a text."
+        ),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(metavar="FORMAT", help="With --data: what it is; by default its content.")
+    ] = "",
+    histories: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|run|file",
+            help="With --data: whether users are asked from what they had in the run's log, or "
+            "from what the file has before their last item; auto: by whose users they are.",
+        ),
+    ] = "auto",
     checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print exact metrics on what was held out of training, or test word vectors."""
+    if data is None and (kind or histories != "auto"):
+        raise ValueError(f"{'--kind' if kind else '--histories'} is for --data FILE: give both")
+    if data is not None and (similarity or analogies):
+        raise ValueError("--data is a log or a text, not a test of words: give one of them")
     if by not in ("", "popularity"):
         raise ValueError(f"by must be popularity, got {by!r}")
     loaded = load_run(run, checkpoint)
     if similarity or analogies:
         _test_words(loaded, similarity or [], analogies or [], as_json=json)
-    elif loaded.data.source == "log":
-        _evaluate_log(loaded, tuple(k or _KS), by_popularity=bool(by), as_json=json)
+        return
+    with waiting(f"reading {data}"):
+        other = None if data is None else loaded.read_other(data, kind=kind, histories=histories)
+    if loaded.data.source == "log":
+        _evaluate_log(loaded, other, tuple(k or _KS), by_popularity=bool(by), as_json=json)
     elif by or k:
         flag = "--by popularity" if by else "--k"
         raise ValueError(f"{run} was trained on text: {flag} is for logs")
     else:
-        _evaluate_text(loaded, as_json=json)
+        _evaluate_text(loaded, other, as_json=json)
 
 
-def _evaluate_text(run: Run, *, as_json: bool) -> None:
+def _evaluate_text(run: Run, other: OtherData | None, *, as_json: bool) -> None:
     with waiting(f"evaluating {run.folder}"):
-        report = run.evaluate()
+        report: Any = run.evaluate() if other is None else run.evaluate_on(other)
     say_step(run)
     figures = {"step": run.step, "examples": report.examples, **report.metrics()}
     if run.model.causal:
         figures["perplexity"] = perplexity_of(-report.loss)
     if as_json:
-        typer.echo(strict_json(figures))
+        asked = {} if other is None else {"protocol": str(other)}
+        typer.echo(strict_json({**asked, **figures}))
         return
+    if other is not None:
+        typer.echo(printable(other))
     for name, value in list(figures.items())[1:]:  # the step has been said
         typer.echo(
             f"{name:<12} {value:,.4f}" if isinstance(value, float) else f"{name:<12} {value:,}"
         )
 
 
-def _evaluate_log(run: Run, ks: tuple[int, ...], *, by_popularity: bool, as_json: bool) -> None:
+def _evaluate_log(
+    run: Run,
+    other: OtherData | None,
+    ks: tuple[int, ...],
+    *,
+    by_popularity: bool,
+    as_json: bool,
+) -> None:
     with waiting(f"evaluating {run.folder}"):
-        report = run.evaluate_recommendations(ks=ks)
+        report: Any = (
+            run.evaluate_recommendations(ks=ks) if other is None else run.evaluate_on(other, ks=ks)
+        )
     say_step(run)
     if not by_popularity:
         report = replace(report, buckets=())
+    protocol = run.protocol if other is None else f"{other}; {run.ranking}"
     if as_json:
         counts: dict[str, Any] = {
-            "protocol": run.protocol,
+            "protocol": protocol,
             "step": run.step,
             "users": report.users,
             "targets": report.targets,
         }
-        figures = {**counts, **report.metrics()}
-        typer.echo(strict_json(figures))
+        errors = {"standard_errors": report.standard_errors()}
+        typer.echo(strict_json({**counts, **report.metrics(), **errors}))
         return
-    typer.echo(f"{run.protocol}\n{report}")
+    typer.echo(f"{printable(protocol)}\n{report}")
+    if other is None and run.looks_ahead:
+        typer.echo(f"note: {run.looks_ahead}", err=True)
 
 
 def _test_words(run: Run, similarity: list[Path], analogies: list[Path], *, as_json: bool) -> None:

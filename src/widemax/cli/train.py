@@ -140,6 +140,20 @@ def train_run(
     display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
 
 
+def _order(training: Training) -> str:
+    """Return in words in which order the items of a user were read."""
+    from widemax.data.summary import DataSummary
+    from widemax.models.building import RunSetup
+
+    source, columns = training.source, training.source.columns
+    order = "in the order of the file"
+    if columns is not None and source.sequences.times is not None:
+        order = f"in the order of their times ({columns.time})"
+    if RunSetup(training.config, DataSummary.of(source)).ordered:
+        return order
+    return f"{order}, which is taken to mean nothing (--item-order kept says otherwise)"
+
+
 class _Display:
     """A bar and live figures on a terminal, plain lines elsewhere."""
 
@@ -166,11 +180,12 @@ class _Display:
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
         self.say(names)
-        if source.kind != "text" and training.config.split in ("last", "last-of-some"):
-            self.say(
-                "held out: the last items of users, so that others' later choices are trained on; "
-                "--split time asks for the future"
-            )
+        if source.kind != "text":
+            self.say(f"items of a user: {_order(training)}")
+        from widemax.runs.judging import looks_ahead
+
+        if later := training.description.get("later"):
+            self.say(looks_ahead(*later))
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.
         if (why := training.config.origins.get("trainer", "")).startswith("because"):
             self.say(f"trainer {training.config.trainer}, {why}")

@@ -95,6 +95,14 @@ class RecommendationReport:
                 figures[f"{bucket.name}_{name}"] = mean.value
         return figures
 
+    def standard_errors(self) -> dict[str, float | None]:
+        """Return the standard error of every mean by its name; None for one user."""
+        errors = {name: mean.standard_error for name, mean in self.means.items()}
+        for bucket in self.buckets:
+            for name, mean in bucket.means.items():
+                errors[f"{bucket.name}_{name}"] = mean.standard_error
+        return errors
+
     def table(self) -> list[tuple[str, ...]]:
         """Return a row for each kind of figure: its name, and a cell for each of ``ks``."""
         cells = {name: str(mean) for name, mean in self.means.items()}
@@ -114,5 +122,22 @@ class RecommendationReport:
             lines.append(f"targets by popularity: {', '.join(parts)}")
         head = ("", *(f"@{k}" for k in self.ks))
         for name, *row in (head, *self.table()):
-            lines.append(f"{name:<14}" + "".join(f"{cell:>18}" for cell in row))
+            lines.append(f"{_printed(name):<14}" + "".join(f"{cell:>18}" for cell in row))
         return "\n".join(lines)
+
+
+_PRINTED = {"hit_rate": "HR", "recall": "Recall", "precision": "Precision"} | {
+    name: name.upper() for name in ("ndcg", "mrr", "map")
+}
+
+
+def _printed(name: str) -> str:
+    """Return the name of a metric as the literature prints it, behind that of its bucket.
+
+    >>> _printed("hit_rate"), _printed("tail_ndcg"), _printed("coverage")
+    ('HR', 'tail NDCG', 'coverage')
+    """
+    bucket, _, rest = name.partition("_")
+    if name in _PRINTED or rest not in _PRINTED:
+        return _PRINTED.get(name, name)
+    return f"{bucket} {_PRINTED[rest]}"

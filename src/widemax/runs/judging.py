@@ -34,6 +34,20 @@ PROTOCOLS = {
 """What is asked in the test, by the setting ``split``."""
 
 
+def looks_ahead(questions: float, events: float) -> str:
+    """Return a warning that users are asked for what lies before some of what is trained on.
+
+    >>> print(looks_ahead(0.5, 0.25))
+    leave-one-out looks ahead: 50.0 % of the test items are older than something that is trained \
+on, on average than 25.0 % of it; --split time trains on the past alone
+    """
+    return (
+        f"leave-one-out looks ahead: {questions:.1%} of the test items are older than something "
+        f"that is trained on, on average than {events:.1%} of it; --split time trains on the past "
+        "alone"
+    ).replace("%", " %")
+
+
 def k_of(metric: str) -> int:
     """Return the length of list that a metric looks at.
 

@@ -92,6 +92,32 @@ def history_of(path: Path, user: Key) -> list[int] | None:
     return None if not found.height else list(found[_ITEMS][0])
 
 
+def histories_among(path: Path, users: pl.Series) -> Sequences:
+    """Return what each of some users had in the log of a run; nothing of those it has not."""
+    with table_errors(path):
+        table = pl.read_parquet(path, glob=False, hive_partitioning=False)
+    places = places_of(users, table[_USER])
+    lengths = table[_ITEMS].list.len().to_torch().long()
+    values = table[_ITEMS].explode().drop_nulls().to_torch()
+    # A row behind all others has nothing in it, for those who are not there.
+    kept = Sequences(values, offsets_of(torch.cat([lengths, torch.zeros(1, dtype=torch.int64)])))
+    return kept.chosen(places.where(places >= 0, len(lengths)))
+
+
+def places_of(keys: pl.Series, among: pl.Series) -> Tensor:
+    """Return where each key stands among others, int64 [N]; -1 where it does not.
+
+    Whole numbers may be written as text in one of them.
+
+    >>> places_of(pl.Series(["7", "tea", "3"]), pl.Series([3, 7])).tolist()
+    [1, -1, 0]
+    """
+    table = pl.DataFrame({"key": among}).with_row_index("place")
+    sought = pl.DataFrame({"key": keys.cast(among.dtype, strict=False)})
+    found = sought.join(table, on="key", how="left", maintain_order="left")["place"]
+    return found.cast(pl.Int64).fill_null(-1).to_torch()
+
+
 def histories_of(path: Path) -> Iterator[tuple[pl.Series, Sequences]]:
     """Yield all users with what they had, some thousand at a time."""
     with table_errors(path):

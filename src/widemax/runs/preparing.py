@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from widemax.config import Config
 from widemax.data import Sequences, Source
-from widemax.data.splitting.holding_out import Split
+from widemax.data.splitting.holding_out import Split, later_than_asked
 from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
@@ -101,6 +102,8 @@ class Training:
     loop: Loop
     random_state: Tensor
     """That of torch's own generator, as the first step finds it."""
+    description: Mapping[str, Any]
+    """What the run says about its data."""
     warm: WarmStart | None = None
     refits: bool = False
     """Whether a last fit on training and validation data follows."""
@@ -225,6 +228,9 @@ def prepare(
     description = describe_source(source_path, source, grown=isinstance(learned, Run))
     with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
     description["ranks_seen"] = with_seen
+    later = later_than_asked(source.sequences, split, config.split)
+    if later is not None and later[0]:
+        description["later"] = list(later)
     if warm is not None:
         description["warm_start"] = {"found": warm.found}
     store = CheckpointStore(folder, keep_last=config.keep_last)
@@ -270,6 +276,7 @@ def prepare(
         loop=loop,
         random_state=torch.get_rng_state(),
         warm=warm,
+        description=description,
         refits=refits,
         learned=learned,
         on_refit=on_refit,

@@ -50,7 +50,13 @@ from widemax.runs.indexes import (
     stored_index,
 )
 from widemax.runs.item_data import KEY
-from widemax.runs.judging import PROTOCOLS, asked_first, judge_next, judge_users
+from widemax.runs.judging import (
+    PROTOCOLS,
+    asked_first,
+    judge_next,
+    judge_users,
+    looks_ahead,
+)
 from widemax.runs.kept_data import (
     KeptTest,
     histories_of,
@@ -62,6 +68,7 @@ from widemax.runs.kept_data import (
     refit_summary,
     stored_summary,
 )
+from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.source import max_history, read_configured, read_with, split_source
 from widemax.runs.trained_model import (
     BEST,
@@ -476,13 +483,49 @@ class Run:
             with_seen=self._ranks_seen,
         )
 
+    def read_other(self, path: str | Path, *, kind: str = "", histories: str = "auto") -> OtherData:
+        """Return what a file asks that the run was not trained on, in the classes of the run.
+
+        ``histories`` says from what users of a log are asked: "run", what they had in its log, for
+        all items of the file; "file", the file itself, for the last item of each; "auto" takes the
+        first where most users of the file are users of the run.
+        """
+        return read_other(
+            path, self.config, self.data, self._histories, kind=kind, histories=histories
+        )
+
+    def evaluate_on(
+        self, other: OtherData, *, ks: Sequence[int] = (5, 10, 20, 50)
+    ) -> RecommendationReport | RankingReport:
+        """Return the metrics of the run on other data: of a log as for its users, of a text."""
+        if other.windows is not None:
+            return evaluate_ranking(self.model.log_prob, other.windows)
+        assert other.holdout is not None
+        return judge_users(
+            self.model,
+            other.holdout,
+            ks=tuple(ks),
+            max_history=max_history(self.config),
+            counts=self._kept.counts,
+            with_seen=self._ranks_seen,
+        )
+
     @property
     def protocol(self) -> str:
         """What ``evaluate_recommendations`` asks, in words, to be printed beside its figures."""
-        return (
-            f"{PROTOCOLS[self.config.split]}, ranked among all {len(self.vocabulary):,} items"
-            f"{'' if self._ranks_seen else ' but those the user had'}"
-        )
+        return f"{PROTOCOLS[self.config.split]}, {self.ranking}"
+
+    @property
+    def ranking(self) -> str:
+        """Among which items ``evaluate_recommendations`` ranks, in words."""
+        left_out = "" if self._ranks_seen else " but those the user had"
+        return f"ranked among all {len(self.vocabulary):,} items{left_out}"
+
+    @property
+    def looks_ahead(self) -> str:
+        """A warning if what was trained on is later than what is asked for; else empty."""
+        shares = self.description.get("later")
+        return looks_ahead(*shares) if isinstance(shares, list) and len(shares) == 2 else ""
 
     @property
     def _ranks_seen(self) -> bool:

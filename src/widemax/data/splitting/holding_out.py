@@ -20,6 +20,7 @@ from widemax.data.splitting.splits import split_by_time
 _HELD_OUT_SEED = 20_111
 _MOST_OF_A_TEXT = 0.1
 _MOST_OF_ALL_USERS = 0.2
+_LAST_ITEMS = ("last", "last-of-some", "user")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +152,27 @@ def split_log(source: Source, how: str, sizes: Sizes) -> Split:
         goals=goals,
         final_goals=final_goals,
     )
+
+
+def later_than_asked(whole: Sequences, split: Split, how: str) -> tuple[float, float] | None:
+    """Return how many of the test's last items have later training, and how much is, on average.
+
+    Both are shares; None where the test asks for no last items, or nothing has a time.
+
+    >>> values = torch.tensor([0, 1, 2, 0, 1, 2])
+    >>> log = Sequences(values, torch.tensor([0, 3, 6]), times=torch.arange(6.0))
+    >>> train, test = Holdout.of_last(log)
+    >>> later_than_asked(log, Split(sequences=train, test=test), "last")
+    (0.5, 0.25)
+    """
+    asked, trained = split.test, split.sequences.times
+    if how not in _LAST_ITEMS or not isinstance(asked, Holdout) or whole.times is None:
+        return None
+    assert trained is not None
+    moments = whole.times[_ends(whole, asked.users)]
+    earlier = torch.searchsorted(trained.sort().values, moments, right=True)
+    later = 1 - earlier.double() / len(trained)
+    return float((later > 0).double().mean()), float(later.mean())
 
 
 class _LogParts(NamedTuple):
