@@ -234,8 +234,8 @@ def test_settings_of_features_need_features(log, tmp_path):
 
 
 def test_a_batch_holds_at_least_one_sequence(log, tmp_path):
-    config = wm.Config(model="sasrec", max_history=5, batch_size=4)
-    with pytest.raises(ValueError, match="batch_size must be at least 5, what is predicted in one"):
+    config = wm.Config(model="sasrec", max_history=5, batch_size=3)
+    with pytest.raises(ValueError, match="batch_size must be at least 4, what is predicted in one"):
         wm.train(log, config, folder=tmp_path / "run")
 
 

@@ -41,7 +41,15 @@ class Segments:
     [[-1, 4, 0], [0, 2, 7]]
     """
 
-    def __init__(self, sequences: Sequences, length: int = 32, *, overlap: int = 0) -> None:
+    def __init__(
+        self,
+        sequences: Sequences,
+        length: int = 32,
+        *,
+        overlap: int = 0,
+        predicts_first: bool = True,
+    ) -> None:
+        """Cut sequences; one who does not predict the first of each has no use for some."""
         self.sequences = sequences
         self.length = check_whole("length", length, 1, MAX_WINDOW)
         self.overlap = check_whole("overlap", overlap, 0, MAX_WINDOW)
@@ -49,9 +57,12 @@ class Segments:
         owner = torch.repeat_interleave(torch.arange(len(sequences)), pieces)
         place = torch.arange(len(owner)) - offsets_of(pieces)[owner]
         begins, ends = sequences.offsets[owner], sequences.offsets[owner + 1]
-        self._begins = begins
-        self._starts = begins + place * self.length
-        self._stops = torch.minimum(self._starts + self.length, ends)
+        starts = begins + place * self.length
+        stops = torch.minimum(starts + self.length, ends)
+        num_targets = stops - starts - (0 if predicts_first else (starts == begins).long())
+        useful = num_targets > 0
+        self._begins, self._starts, self._stops = begins[useful], starts[useful], stops[useful]
+        self.num_targets = num_targets[useful]
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -99,7 +99,15 @@ STEPS = Option(
         Option("clip_norm", 0.0, "Largest norm of the gradient; 0 does not clip.", most=1e9),
         SCHEDULE,
         WARMUP_STEPS,
-        Option("batch_size", 512, "Examples per step.", least=1, most=2**20, group=_LENGTH),
+        Option(
+            "batch_size",
+            512,
+            "Targets per step; where one pass over a sequence predicts several, as many sequences "
+            "as have about so many together.",
+            least=1,
+            most=2**20,
+            group=_LENGTH,
+        ),
         EPOCHS,
         STEPS,
     ],
@@ -125,7 +133,9 @@ class GradientSteps:
         clip_norm: float = 0.0,
         averaging: float = 0.0,
         parts: Parts | None = None,
+        num_targets: Tensor | None = None,
     ) -> None:
+        """Take ``batch_size`` rows a step; given ``num_targets`` of each row, that many targets."""
         if not len(examples):
             raise ValueError("there are no examples to train on")
         chosen = getattr(model, "training_examples", None)
@@ -133,8 +143,10 @@ class GradientSteps:
         self.model, self.optimizer = model, optimizer
         self.batch_size, self.seed, self.clip_norm = batch_size, seed, clip_norm
         self._mean = RunningMean(model, averaging) if averaging else None
-        self._parts = parts
+        self._parts, self._num_targets = parts, num_targets
         rows = [len(examples)] if parts is None else parts.sizes
+        if num_targets is not None:
+            rows = [int(num_targets.sum())]
         self.per_epoch = sum(math.ceil(each / batch_size) for each in rows)
         self.generator = torch.Generator().manual_seed(seed)
         self._order: tuple[int, list[Tensor]] | None = None
@@ -146,10 +158,11 @@ class GradientSteps:
         examples = model.examples(setup, model.training_sequences(setup, setup.corpus))
         optimizer: Any = OPTIMIZERS[options.optimizer]
         # One pass over a stretch predicts each of its words or items.
-        length = getattr(examples, "length", 1)
-        if options.batch_size < length:
+        num_targets: Tensor | None = getattr(examples, "num_targets", None)
+        most = 1 if num_targets is None or not len(num_targets) else int(num_targets.max())
+        if options.batch_size < most:
             raise ValueError(
-                f"batch_size must be at least {length:,}, what is predicted in one pass over a "
+                f"batch_size must be at least {most:,}, what is predicted in one pass over a "
                 f"sequence, got {options.batch_size:,}"
             )
         return cls(
@@ -158,11 +171,12 @@ class GradientSteps:
                 model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
             ),
             examples,
-            batch_size=options.batch_size // length,
+            batch_size=options.batch_size,
             seed=options.seed,
             clip_norm=options.clip_norm,
             averaging=options.averaging,
             parts=Parts.of(model.head.proposal, examples),
+            num_targets=num_targets,
         )
 
     def take(self, step: int, learning_rate: float) -> None:
@@ -189,12 +203,16 @@ class GradientSteps:
         epoch, place = divmod(step, self.per_epoch)
         if self._order is None or self._order[0] != epoch:
             rows = shuffled(len(self.examples), self.seed, epoch)
-            groups = [rows] if self._parts is None else self._parts.grouped(rows)
-            batches = [each for group in groups for each in torch.split(group, self.batch_size)]
-            self._order = epoch, batches
+            self._order = epoch, self._batches(rows)
             if isinstance(self.examples, EpochExamples):
                 self.examples.start_epoch(epoch)
         return self._order[1][place]
+
+    def _batches(self, rows: Tensor) -> list[Tensor]:
+        if self._num_targets is not None:
+            return even_batches(rows, self._num_targets, self.per_epoch)
+        groups = [rows] if self._parts is None else self._parts.grouped(rows)
+        return [each for group in groups for each in torch.split(group, self.batch_size)]
 
     def publish(self) -> None:
         """Show the running mean of the weights, where there is one, until the next step."""
@@ -238,7 +256,7 @@ class Parts:
         ranges = getattr(sampler, "ranges", ())
         if not ranges:
             return None
-        if getattr(examples, "length", 1) > 1:
+        if getattr(examples, "num_targets", None) is not None:
             raise ValueError("a sampler by parts of the data needs one target an example")
         positions = examples.positions
         if positions is None:
@@ -290,6 +308,25 @@ class FitSteps:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Do nothing."""
+
+
+def even_batches(rows: Tensor, num_targets: Tensor, count: int) -> list[Tensor]:
+    """Return the rows in ``count`` batches, at most as many as rows, of about as many targets each.
+
+    A row belongs to the batch in whose share of all targets its middle lies; none is left empty.
+
+    >>> even_batches(torch.arange(5), torch.tensor([4, 1, 1, 2, 4]), 3)
+    [tensor([0]), tensor([1, 2, 3]), tensor([4])]
+    """
+    sizes = num_targets[rows]
+    ends = sizes.cumsum(0)
+    # Twice the middles, times the number of batches, so that all are whole numbers.
+    middles, total = (2 * ends - sizes) * count, int(ends[-1])
+    batches = torch.arange(count)
+    starts = torch.searchsorted(middles, 2 * total * batches)
+    starts = (starts - batches).cummax(0).values + batches
+    starts = torch.minimum(starts, len(rows) - count + batches)
+    return list(torch.tensor_split(rows, starts[1:]))
 
 
 def shuffled(num_rows: int, seed: int, epoch: int) -> Tensor:

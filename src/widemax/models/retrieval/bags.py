@@ -54,14 +54,14 @@ class Bags:
         within = torch.arange(len(self._users)) - offsets_of(rows)[:-1].repeat_interleave(rows)
         self._starts = sequences.offsets[self._users] + within * self.length
         ends = sequences.offsets[self._users + 1]
-        self._lengths = (ends - self._starts).clamp(max=self.length)
+        self.num_targets = (ends - self._starts).clamp(max=self.length)
 
     def __len__(self) -> int:
         return len(self._users)
 
     def batch(self, rows: Tensor) -> BagBatch:
         """Return the examples ``rows`` [U], each a few targets of one user."""
-        users, starts, lengths = self._users[rows], self._starts[rows], self._lengths[rows]
+        users, starts, lengths = self._users[rows], self._starts[rows], self.num_targets[rows]
         values, offsets = self.sequences.values, self.sequences.offsets
         targets = torch.from_numpy(joined_slices(values.numpy(), starts.numpy(), lengths.numpy()))
         owners = torch.arange(len(rows)).repeat_interleave(lengths)

@@ -81,7 +81,7 @@ class SASRec(HistoryModel):
     @staticmethod
     def segments(sequences: Sequences, *, length: int, overlap: int = 0) -> Segments:
         """Return stretches of ``length`` items: what to train on."""
-        return Segments(sequences, length, overlap=overlap)
+        return Segments(sequences, length, overlap=overlap, predicts_first=False)
 
     def forward(
         self, batch: WindowBatch | SegmentBatch, *, generator: torch.Generator | None = None
