@@ -180,6 +180,11 @@ class _Display:
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
         self.say(names)
+        for whose, table in (("items", source.item_features), ("users", source.user_features)):
+            if table is not None:
+                columns = [each.field for each in table.schema.fields]
+                fields = ", ".join(f"{each.name} ({each.kind})" for each in columns)
+                self.say(f"features of {whose}: {fields}")
         if source.kind != "text":
             self.say(f"items of a user: {_order(training)}")
         from widemax.runs.judging import looks_ahead

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from widemax.config.mixing import Part, parse_parts
-from widemax.config.run_options import AUTO, GROUPS, RUN, SLOTS, SOURCES, place
+from widemax.config.run_options import AUTO, AUTO_WITH, GROUPS, RUN, SLOTS, SOURCES, place
 from widemax.declarations import (
     Declaration,
     Need,
@@ -61,7 +61,7 @@ def resolve(
         check_key(name, known)
     if source not in (None, *SOURCES):
         raise ValueError(f"source must be {one_of(list(SOURCES))}, got {shown(source)}")
-    model = _model(given.get("model", SLOTS["model"].default), source)
+    model = _model(given, source)
     if not is_ordered(given.get("item_order", AUTO_ORDER), traits):
         model = replace(model, usual={**model.usual, **model.usual_with.get(UNORDERED, {})})
     if reason := _against_the_usual_trainer(given, model):
@@ -103,9 +103,13 @@ def _against_the_usual_trainer(given: Mapping[str, Value], model: Declaration) -
     return ""
 
 
-def _model(name: object, source: str | None) -> Declaration:
+def _model(given: Mapping[str, Value], source: str | None) -> Declaration:
+    name = given.get("model", SLOTS["model"].default)
     if name != "auto":
         return find("model", name) if name in names("model") else _unknown_model(name)
+    wanted = [model for option, model in AUTO_WITH.items() if given.get(option)]
+    if wanted and source != "text":
+        return find("model", wanted[0])
     if source is not None:
         return find("model", AUTO[source])
     # The data decide later: until then the settings of both are settings.

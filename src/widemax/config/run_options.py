@@ -15,7 +15,10 @@ MAX_COUNT = 2**40
 
 SLOTS: dict[str, Option] = {
     "model": Option(
-        "model", "auto", "The model to train; auto takes next-item for a log, cbow for a text."
+        "model",
+        "auto",
+        "The model to train; auto takes next-item for a log, two-tower where features of its items "
+        "or users are given, cbow for a text.",
     ),
     "trainer": Option(
         "trainer",
@@ -285,3 +288,6 @@ for _each in (RUN, *SOURCES.values()):
 
 AUTO = {"log": "next-item", "text": "cbow"}
 """The model that ``auto`` stands for."""
+
+AUTO_WITH = {"item_features": "two-tower", "user_features": "two-tower"}
+"""What it stands for where one of these settings of a log is given."""
