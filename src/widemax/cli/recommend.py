@@ -32,7 +32,9 @@ def recommend(
     ] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(help="An item of the history; repeat for more, oldest first."),
+        typer.Option(
+            help="An item of the history, its key or title; repeat for more, oldest first."
+        ),
     ] = None,
     all_users: Annotated[
         bool, typer.Option("--all-users", help="For every user of the log, into --out.")
@@ -42,7 +44,7 @@ def recommend(
         typer.Option(
             parser=path_of,
             metavar="FILE",
-            help="With --all-users: a .parquet or .csv file of user, rank, item and score.",
+            help="With --all-users: a .parquet or .csv file of user, rank, item, score and title.",
         ),
     ] = None,
     k: Count = 10,

@@ -23,7 +23,9 @@ from widemax.cli.printable import printable
 
 def similar(
     run: RunFolder,
-    keys: Annotated[list[str], typer.Argument(help="Words or items of the run.")],
+    keys: Annotated[
+        list[str], typer.Argument(help="Words or items of the run; items also by their titles.")
+    ],
     k: Count = 10,
     exact: Exact = False,
     checkpoint: CheckpointName = "best",

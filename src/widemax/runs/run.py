@@ -68,6 +68,7 @@ from widemax.runs.kept_data import (
     refit_summary,
     stored_summary,
 )
+from widemax.runs.lookup import ids_of_title, nearest_titles
 from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.source import max_history, read_configured, read_with, split_source
 from widemax.runs.trained_model import (
@@ -84,6 +85,7 @@ from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Key, as_keys
 
 _INDEX = "index"
+_MOST_NAMED = 5
 _TITLE_WORDS = ("title", "name", "label")
 """What the column that people know an item by is called, or has in its name."""
 
@@ -163,7 +165,8 @@ class Run:
     def similar(self, key: Key, *, k: int = 10, exact: bool = False) -> list[Neighbour]:
         """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
 
-        Where an index was built it is searched, unless ``exact``.
+        A title stands for its key where it is that of one item (``find``). Where an index was built
+        it is searched, unless ``exact``.
         """
         own = int(self._ids([key], strict=True)[0])
         k = check_whole("k", k, 1, 2**31)
@@ -189,9 +192,9 @@ class Run:
     ) -> list[Neighbour]:
         """Return the ``k`` classes that best follow a history, oldest first; seen ones left out.
 
-        Without a ``history`` it is that of a ``user`` of the log. Given both, the user's features
-        count, and the history is the one given. Where an index was built it is searched, unless
-        ``exact``.
+        The history is of keys, or titles of single items. Without one it is that of a ``user`` of
+        the log. Given both, the user's features count, and the history is the one given. Where an
+        index was built it is searched, unless ``exact``.
         """
         if history is None and user is None:
             raise ValueError("give a history or a user")
@@ -215,7 +218,7 @@ class Run:
 
     @torch.no_grad()
     def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
-        """Yield tables of ``user``, ``rank``, ``item`` and ``score`` for all users of the log."""
+        """Yield tables of ``user``, ``rank``, ``item``, ``score`` and, where known, ``title``."""
         path = self._histories
         if path is None:
             raise ValueError(f"{self.folder} has no users to recommend to")
@@ -236,13 +239,15 @@ class Run:
     def _table(self, users: pl.Series, found: TopK) -> pl.DataFrame:
         there = found.ids >= 0
         rows, places = there.nonzero().unbind(1)
-        keys = self.vocabulary.keys.gather(found.ids[there].numpy())
+        ids = found.ids[there].numpy()
+        titles = {} if self._titles is None else {"title": self._titles.gather(ids)}
         return pl.DataFrame(
             {
                 "user": users.gather(rows.numpy()),
                 "rank": (places + 1).numpy(),
-                "item": keys,
+                "item": self.vocabulary.keys.gather(ids),
                 "score": found.scores[there].numpy(),
+                **titles,
             }
         )
 
@@ -277,6 +282,44 @@ class Run:
             Neighbour(key=key, score=score, title=title or "")
             for key, score, title in zip(keys, scores, titles, strict=True)
         ]
+
+    def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
+        """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
+
+        A key names its item. Otherwise those are found whose titles, whatever the case of letters,
+        are the text, else are it but for brackets at their end, else begin with it, else have it.
+        """
+        own = self._own_key(text)
+        if own is not None:
+            ids = [self.vocabulary.id_of(own)]
+        else:
+            ids = [] if self._titles is None else ids_of_title(self._titles, text)
+        found = torch.tensor(ids[: check_whole("k", k, 1, 2**31)], dtype=torch.int64)
+        return self._neighbours(TopK(ids=found[None], scores=torch.zeros(1, len(found))))
+
+    def _own_key(self, text: Key) -> Key | None:
+        """Return the key that a text is, which may be a whole number; None if it is none."""
+        key = key_like(text, self.vocabulary.keys.dtype)
+        return key if key in self.vocabulary else None
+
+    def _named(self, text: Key) -> Key:
+        """Return the key that a text names: as it is, or as the title of one item alone."""
+        if self._titles is None or not isinstance(text, str):
+            return text
+        own = self._own_key(text)
+        if own is not None:
+            return own
+        ids = ids_of_title(self._titles, text)
+        if len(ids) == 1:
+            return self.vocabulary.decode(ids)[0]
+        wanted = shortened(repr(text))
+        if not ids:
+            near = " or ".join(repr(each) for each in nearest_titles(self._titles, text))
+            hint = f"; did you mean {near}?" if near else ""
+            raise ValueError(f"{wanted} is neither a key nor in a title of {self.folder}{hint}")
+        some = ", ".join(f"{each.key} ({each.title})" for each in self.find(text, k=_MOST_NAMED))
+        more = "" if len(ids) <= _MOST_NAMED else f" and {len(ids) - _MOST_NAMED:,} more"
+        raise ValueError(f"{wanted} is in the titles of {len(ids):,} items: {some}{more}")
 
     @cached_property
     def shown(self) -> pl.DataFrame | None:
@@ -339,7 +382,7 @@ class Run:
             raise ValueError(f"keys must be a list, got {shown(keys)}; a user is named by user=")
         if not len(keys):
             return torch.empty(0, dtype=torch.int64)
-        given: Any = list(keys)
+        given: Any = [self._named(key) for key in keys]
         values = as_keys(given)
         if self.vocabulary.keys.dtype == pl.Int64 and values.dtype == pl.String:
             plain = values.str.contains(r"^-?[0-9]{1,19}$").all()
