@@ -20,6 +20,7 @@ from widemax.runs.folder import check_run, check_unchanged, has_file, stored_voc
 from widemax.runs.item_data import ITEMS, USERS, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors
+from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Key
 
 HISTORIES, TEST = "histories.parquet", "test.safetensors"
@@ -48,12 +49,22 @@ class KeptTest:
         return cls(counts=counts, windows=split.test)
 
 
-def keep_data(folder: Path, source: Source, split: Split, refit_counts: Tensor | None) -> None:
-    """Write the histories of a log's users, what is held out for the test, and counts."""
+def keep_data(
+    folder: Path,
+    source: Source,
+    split: Split,
+    *,
+    refit_counts: Tensor | None = None,
+    earlier: pl.DataFrame | None = None,
+) -> None:
+    """Write the histories of a log's users, what is held out for the test, and counts.
+
+    What they had before the log (``earlier_histories``) stands before what they have in it.
+    """
     names = source.sequences.names
     if source.kind != "text" and names is not None:
-        items = _as_lists(source.sequences)
-        table = pl.DataFrame({_USER: names, _ITEMS: items}).sort(_USER)
+        table = pl.DataFrame({_USER: names, _ITEMS: _as_lists(source.sequences)})
+        table = (table if earlier is None else joined_histories(earlier, table)).sort(_USER)
         with atomic_write(folder / HISTORIES) as file:
             # Small groups of rows, sorted: one user is found without reading the others.
             table.write_parquet(file, row_group_size=4096)
@@ -128,6 +139,43 @@ def histories_of(path: Path) -> Iterator[tuple[pl.Series, Sequences]]:
             values = torch.from_numpy(lists.explode().drop_nulls().to_numpy(writable=True))
             lengths = torch.from_numpy(lists.list.len().to_numpy(writable=True).astype("int64"))
             yield part[_USER], Sequences(values, offsets_of(lengths))
+
+
+def earlier_histories(folder: Path, old: Vocabulary, new: Vocabulary) -> pl.DataFrame | None:
+    """Return what the users of another run had, by the ids of a new one; None if it has no users.
+
+    A class of the old run that the new one does not have is left out.
+    """
+    path = kept_histories(folder)
+    if path is None:
+        return None
+    with table_errors(path):
+        table = pl.read_parquet(path, glob=False, hive_partitioning=False)
+    ids = pl.Series(new.encode(old.keys, missing="mark").numpy())
+    single = table.explode(_ITEMS).drop_nulls()
+    single = single.with_columns(ids.gather(single[_ITEMS]).alias(_ITEMS))
+    return single.filter(pl.col(_ITEMS) >= 0).group_by(_USER, maintain_order=True).agg(_ITEMS)
+
+
+def joined_histories(earlier: pl.DataFrame, later: pl.DataFrame) -> pl.DataFrame:
+    """Return the histories of all users, those of the earlier table before those of the later.
+
+    A later history that begins with the whole earlier one is of a log that was continued.
+
+    >>> earlier = pl.DataFrame({"user": ["ann", "bob"], "items": [[1, 2], [3]]})
+    >>> later = pl.DataFrame({"user": ["bob", "ann", "cyd"], "items": [[3, 4], [5], [6]]})
+    >>> joined_histories(earlier, later).sort("user")["items"].to_list()
+    [[1, 2, 5], [3, 4], [6]]
+    """
+    if earlier[_USER].dtype != later[_USER].dtype:
+        earlier, later = (each.cast({_USER: pl.String}) for each in (earlier, later))
+    both = earlier.join(later, on=_USER, how="full", coalesce=True, suffix="_later")
+    before, after = (
+        pl.coalesce(name, pl.lit([], dtype=pl.List(pl.Int64))) for name in (_ITEMS, "items_later")
+    )
+    repeats = after.list.head(before.list.len()) == before
+    joined = pl.when(repeats).then(after).otherwise(pl.concat_list(before, after))
+    return both.select(_USER, joined.alias(_ITEMS))
 
 
 def key_like(key: Key, dtype: pl.DataType) -> Key | None:

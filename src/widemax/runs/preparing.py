@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ from widemax.runs.folder import (
 )
 from widemax.runs.item_data import shown_columns, store_features
 from widemax.runs.judging import ranks_seen, validation_of
-from widemax.runs.kept_data import keep_data, refit_summary
+from widemax.runs.kept_data import earlier_histories, keep_data, refit_summary
 from widemax.runs.run import Run
 from widemax.runs.source import (
     configured_for,
@@ -260,7 +261,13 @@ def prepare(
             shown = shown_columns(source_path, config, source.vocabulary)
             create_folder(folder, config, source, shown)
             store_features(folder, source)
-            keep_data(folder, source, split, _refit_counts(source, split, learned))
+            keep_data(
+                folder,
+                source,
+                split,
+                refit_counts=_refit_counts(source, split, learned),
+                earlier=_earlier(learned, source),
+            )
             finish_folder(folder, description)
         else:
             _resume(loop, folder)
@@ -354,6 +361,13 @@ def _read(
     if resumed is not None and has_grown(check_run(resumed)):
         return read_with(path, config, stored_vocabulary(resumed), resumed)
     return read_configured(path, config)
+
+
+def _earlier(learned: KeyedVectors | Run | None, source: Source) -> pl.DataFrame | None:
+    """Return what users had in the log of the run that this one starts from."""
+    if not isinstance(learned, Run) or source.kind == "text":
+        return None
+    return earlier_histories(learned.folder, learned.vocabulary, source.vocabulary)
 
 
 def _resume(loop: Loop, folder: Path) -> None:
