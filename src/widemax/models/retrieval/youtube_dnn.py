@@ -42,7 +42,7 @@ WITHOUT_ORDER: dict[str, Value] = {
     "distortion": 0.5,
     "extra_count": 1.0,
     "num_samples": 2000,
-    "batch_size": 800,
+    "batch_size": 700,
     "learning_rate": 0.005,
     "schedule": "linear",
     "epochs": 40,
