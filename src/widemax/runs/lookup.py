@@ -46,5 +46,6 @@ def nearest_titles(titles: pl.Series, text: str) -> list[str]:
     """
     known = titles.drop_nulls().head(_MOST_COMPARED)
     plain = known.str.to_lowercase().str.replace(_IN_BRACKETS, "")
-    close = get_close_matches(text.strip().lower(), plain.to_list(), n=_NEAREST)
-    return [known[plain.index_of(each)] for each in dict.fromkeys(close)]
+    # Of two that differ in their brackets alone the first, which is the more popular.
+    titled = dict(zip(reversed(plain.to_list()), reversed(known.to_list()), strict=True))
+    return [titled[each] for each in get_close_matches(text.strip().lower(), titled, n=_NEAREST)]
