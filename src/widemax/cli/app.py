@@ -15,6 +15,7 @@ from widemax.cli.export import export
 from widemax.cli.generate import generate
 from widemax.cli.index import index
 from widemax.cli.recommend import recommend
+from widemax.cli.reproduce import reproduce
 from widemax.cli.runs import runs
 from widemax.cli.score import score
 from widemax.cli.similar import similar
@@ -28,7 +29,18 @@ app = typer.Typer(
 
 app.command()(demo)
 app.command(cls=TrainCommand)(train)
-for verb in (evaluate, similar, analogy, generate, recommend, index, score, export, runs):
+for verb in (
+    evaluate,
+    similar,
+    analogy,
+    generate,
+    recommend,
+    index,
+    score,
+    export,
+    runs,
+    reproduce,
+):
     app.command()(verb)
 
 
