@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,3 +39,9 @@ def values_of(changes: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any
         kind = type(known[name])
         values[name] = text == "true" if kind is bool else kind(text)
     return values
+
+
+def widemax(*arguments: str) -> str:
+    """Run the command line, and return what it prints; what it reports meanwhile is shown."""
+    command = [sys.executable, "-m", "widemax", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from _common import DATA
+from _common import DATA, widemax
 from _harness import Report, command_line
 from _stored import StoredRows, some_of
 
@@ -70,12 +69,6 @@ ROWS = {
 """In the order in which they are trained."""
 
 Figures = Mapping[str, float]
-
-
-def widemax(*arguments: str) -> str:
-    """Run the command line, and return what it prints; what it reports meanwhile is shown."""
-    command = [sys.executable, "-m", "widemax", *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def best_on_valid(folder: Path) -> Figures:

@@ -235,6 +235,21 @@ def test_what_is_usual_gives_way_to_what_is_asked_for():
         Config(model="skip-gram", trainer="kernel", optimizer="sgd")
 
 
+def test_what_is_usual_does_not_take_the_effect_of_what_is_given():
+    assert Config(model="sasrec").steps > 0
+    asked = Config(model="sasrec", epochs=3)
+    assert (asked.epochs, asked.steps) == (3, 0)
+    with pytest.raises(ValueError, match="epochs has no effect with steps = 5"):
+        Config(model="sasrec", epochs=3, steps=5)
+
+
+def test_a_method_that_is_given_may_bring_others_that_are_usual_with_it():
+    assert Config(model="sasrec").sampler == "unigram"
+    assert Config(model="sasrec", objective="gbce").sampler == "uniform"
+    assert Config(model="sasrec", objective="gbce").bias
+    assert Config(model="sasrec", objective="gbce", sampler="unigram").sampler == "unigram"
+
+
 @pytest.mark.parametrize("model", ["cbow", "item2vec", "skip-gram"])
 @pytest.mark.parametrize(
     ("given", "reason"),

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy, layer_norm
 
 from widemax.data import Sequences, WindowBatch
+from widemax.encoders.blocks import BLOCKS, LiGRBlock
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.heads import FullHead, SampledHead
 from widemax.models.retrieval.sasrec import SASRec
@@ -44,13 +45,30 @@ def norm(vector, layer):
     return layer_norm(vector, vector.shape, layer.weight, layer.bias, layer.eps)
 
 
+def sasrec_halves(block, state, attended):
+    state = state + attended
+    return state + block.outer(torch.relu(block.inner(norm(state, block.forward_norm))))
+
+
+def ligr_halves(block, state, attended):
+    state = state + torch.sigmoid(block.attention_gate(state)) * attended
+    normed = norm(state, block.forward_norm)
+    first, second = block.inner.weight.split(len(block.inner.weight) // 2)
+    inner = first @ normed
+    added = block.outer.weight @ (inner * torch.sigmoid(inner) * (second @ normed))
+    return state + torch.sigmoid(block.forward_gate(state)) * added
+
+
 def reference(encoder, items):
     """The states after each item, by loops over places and heads."""
-    states = [encoder.items.weight[i] + encoder.positions[t] for t, i in enumerate(items)]
+    places = [len(items) - 1 - t if encoder.from_end else t for t in range(len(items))]
+    states = [
+        encoder.items.weight[i] + encoder.positions[t] for t, i in zip(places, items, strict=True)
+    ]
     width = D // encoder.num_heads
     for block in encoder.blocks:
         normed = [norm(state, block.attention_norm) for state in states]
-        q, k, v = zip(*(block.projections(each).split(D) for each in normed), strict=True)
+        q, k, v = zip(*(block.attention.projections(each).split(D) for each in normed), strict=True)
         added = []
         for t in range(len(states)):
             parts = []
@@ -59,26 +77,27 @@ def reference(encoder, items):
                 weights = torch.stack([q[t][part] @ k[s][part] for s in range(t + 1)])
                 weights = (weights / width**0.5).softmax(0)
                 parts.append(sum(w * v[s][part] for s, w in enumerate(weights)))
-            added.append(block.output(torch.cat(parts)))
-        states = [state + more for state, more in zip(states, added, strict=True)]
-        states = [
-            state + block.outer(torch.relu(block.inner(norm(state, block.forward_norm))))
-            for state in states
-        ]
+            added.append(block.attention.output(torch.cat(parts)))
+        half = ligr_halves if isinstance(block, LiGRBlock) else sasrec_halves
+        states = [half(block, state, more) for state, more in zip(states, added, strict=True)]
     return torch.stack([norm(state, encoder.norm) for state in states])
 
 
+@pytest.mark.parametrize("from_end", [False, True])
+@pytest.mark.parametrize("expansion", [1, 3])
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("heads", [1, 2, 3])
-def test_states_are_those_of_the_formula(heads):
-    encoder = encoder_of(num_heads=heads)
+def test_states_are_those_of_the_formula(heads, block, expansion, from_end):
+    encoder = encoder_of(num_heads=heads, block=block, expansion=expansion, from_end=from_end)
     items = [3, 1, 4, 1, 5]
     torch.testing.assert_close(
         encoder.states(torch.tensor([items]))[0], reference(encoder, items), rtol=0, atol=1e-12
     )
 
 
-def test_padding_changes_nothing():
-    encoder = encoder_of()
+@pytest.mark.parametrize("from_end", [False, True])
+def test_padding_changes_nothing(from_end):
+    encoder = encoder_of(from_end=from_end)
     segments = torch.tensor([[3, 1, 4, 1], [5, 9, -1, -1], [-1, -1, -1, -1]])
     states = encoder.states(segments)
     torch.testing.assert_close(states[0], reference(encoder, [3, 1, 4, 1]))
@@ -172,7 +191,7 @@ def test_learns_what_follows_which_pair(name):
     steps = GradientSteps(
         model, RowAdam(model.parameters()), model.segments(sequences, length=5), batch_size=30
     )
-    for step in range(100):
+    for step in range(150):
         steps.take(step, 0.01)
     model.eval()
     context = torch.tensor([[-1, 0, 1], [-1, 3, 1], [5, 6, 7]])
@@ -213,6 +232,8 @@ def test_the_table_is_one_parameter():
         ({"dimension": 0}, "dimension"),
         ({"max_length": 0}, "max_length"),
         ({"num_blocks": 0}, "num_blocks"),
+        ({"block": "other"}, "block must be one of ligr, sasrec, got 'other'"),
+        ({"expansion": 0}, "expansion"),
         ({"num_heads": 4}, "num_heads must divide dimension 6, got 4"),
         ({"dropout": 1.0}, "dropout"),
     ],
@@ -236,8 +257,9 @@ def test_bad_batches_are_refused():
         model(SegmentBatch(context=torch.tensor([1]), targets=torch.tensor([2])))
 
 
-def test_dropout_falls_while_training_only():
-    encoder = SASRecEncoder(V, D, dropout=0.5)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_dropout_falls_while_training_only(block):
+    encoder = SASRecEncoder(V, D, dropout=0.5, block=block)
     context = torch.tensor([[3, 1, 4]])
     assert not torch.equal(encoder(context), encoder(context))
     encoder.eval()

@@ -54,6 +54,8 @@ CASES = {
     "two-tower": (TwoTower, {}),
     "two-tower, features": (TwoTower, {"user_features": True, "item_features": True}),
     "sasrec": (SASRec, {"num_blocks": 2, "num_attention_heads": 2}),
+    "sasrec, plain": (SASRec, {"block": "sasrec", "expansion": 1}),
+    "sasrec, from the end": (SASRec, {"positions": "last"}),
     "sasrec, cosine": (SASRec, {"similarity": "cosine", "temperature": 0.1}),
     "mind": (MIND, {"num_interests": 3}),
     "mind, all it reads": (

@@ -62,8 +62,12 @@ def resolve(
     if source not in (None, *SOURCES):
         raise ValueError(f"source must be {one_of(list(SOURCES))}, got {shown(source)}")
     model = _model(given, source)
+    chosen = [given.get(slot) for slot in SLOTS]
     if not is_ordered(given.get("item_order", AUTO_ORDER), traits):
-        model = replace(model, usual={**model.usual, **model.usual_with.get(UNORDERED, {})})
+        chosen.append(UNORDERED)
+    for name, usual in model.usual_with.items():
+        if name in chosen:
+            model = replace(model, usual={**model.usual, **usual})
     if reason := _against_the_usual_trainer(given, model):
         model = replace(model, usual={**model.usual, "trainer": SLOTS["trainer"].default})
     resolution = _resolved(given, model, source)
@@ -137,6 +141,10 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
     mixed = _mixed(given, usual, parts)
     options = _options(parts, mixed, source)
     _check_usual(usual, options)
+    for name in given:
+        if name in options and options[name].unless not in given:
+            # What is usual must not keep from its effect what is given.
+            usual.pop(options[name].unless, None)
     values: dict[str, Value] = {}
     origins: dict[str, str] = {}
     for name, option in options.items():

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
+from widemax.encoders.blocks import BLOCKS, RowGroups, row_groups
 from widemax.encoders.contexts import check_context, check_segments, left_padded
 from widemax.encoders.dense import dense_rows, state_after
+from widemax.encoders.dropout import Dropout
 from widemax.scoring.rows import gather_rows
 from widemax.validation import check_fraction, check_num_classes, check_whole
 
 _MOST_UNITS = 2**20
 _MOST_BLOCKS = 64
 _MOST_PLACES = 2**16
+_MOST_EXPANSION = 64
 _INITIAL_DEVIATION = 0.02
 
 
 class SASRecEncoder(nn.Module):
     """The state of a causal self-attention network after the items of a context.
 
-    Formula: x_t = u(i_t) + p_t, t counted from the first item read; then in each block
-    x ← x + Attention(norm(x)), x ← x + W₂·relu(W₁·norm(x) + b₁) + b₂, where place t attends to
-    places 1 … t; hidden = norm(x) after the last item, 0 for a context of nothing. Of a longer
-    context the last ``max_length`` items are read. ``dropout`` falls, while training, on x_t and on
-    what each half of a block adds.
+    Formula: x_t = u(i_t) + p_t, t counted from the first item read or, with ``from_end``, back from
+    the last; then the blocks (``block`` names their kind, see ``widemax.encoders.blocks``), where
+    place t attends to places 1 … t; hidden = norm(x) after the last item, 0 for a context of
+    nothing. Of a longer context the last ``max_length`` items are read. ``dropout`` falls, while
+    training, on x_t and within the blocks.
 
     Shapes: context int64 [B, H], padded with -1 on the left, as ``Windows(before=H)`` gives it →
     hidden [B, D]; ``states`` takes segments [B, L], L up to ``max_length``, padded with -1 on the
@@ -36,7 +36,7 @@ class SASRecEncoder(nn.Module):
     padding costs little, for rows of similar length go together. With ``sparse`` the gradient of
     the item vectors holds the rows read only.
 
-    Reference: Kang & McAuley 2018; norms come first in a block, as in Xiong et al. 2020.
+    Reference: Kang & McAuley 2018; Tikhonovich et al. 2025 for blocks of kind "ligr".
 
     Train on ``packed_states``, which predicts every place at once;
     ``TableScorer.tied(encoder.items)`` shares the item vectors with the output.
@@ -54,8 +54,11 @@ class SASRecEncoder(nn.Module):
         dimension: int,
         max_length: int = 50,
         *,
+        block: str = "sasrec",
         num_blocks: int = 2,
         num_heads: int = 1,
+        expansion: int = 1,
+        from_end: bool = False,
         dropout: float = 0.0,
         sparse: bool = False,
     ) -> None:
@@ -68,12 +71,16 @@ class SASRecEncoder(nn.Module):
         self.num_heads = check_whole("num_heads", num_heads, 1, dimension)
         if dimension % num_heads:
             raise ValueError(f"num_heads must divide dimension {dimension}, got {num_heads}")
-        self.sparse = sparse
-        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        if block not in BLOCKS:
+            raise ValueError(f"block must be one of {', '.join(BLOCKS)}, got {block!r}")
+        expansion = check_whole("expansion", expansion, 1, _MOST_EXPANSION)
+        self.sparse, self.from_end = sparse, from_end
+        self.dropout = Dropout(check_fraction("dropout", dropout))
         self.items = nn.Embedding(num_classes, dimension)
         self.positions = nn.Parameter(torch.empty(max_length, dimension))
         self.blocks = nn.ModuleList(
-            _Block(dimension, num_heads, dropout) for _ in range(num_blocks)
+            BLOCKS[block](dimension, num_heads=num_heads, expansion=expansion, dropout=dropout)
+            for _ in range(num_blocks)
         )
         self.norm = nn.LayerNorm(dimension)
         for vectors in (self.items.weight, self.positions):
@@ -97,10 +104,13 @@ class SASRecEncoder(nn.Module):
         """Return the last states of contexts as ``DenseEncoder`` takes them, [B, D]."""
         context = context[:, : self.max_length]
         rows, width = context.shape
-        states = dense_rows(self.items.weight, context) + self.positions[:width]
+        positions = self.positions[
+            _from_end(context).clamp(min=0) if self.from_end else slice(width)
+        ]
+        states = dense_rows(self.items.weight, context) + positions
         # All places are one group, padding too: it comes last, and nothing before it looks there.
         places = torch.arange(rows * width, device=context.device)
-        groups = _Groups([(places.view(rows, width), places)], places)
+        groups = RowGroups([(places.view(rows, width), places)], places)
         states = states.flatten(0, 1)
         for block in self.blocks:
             states = block(states, groups)
@@ -129,8 +139,9 @@ class SASRecEncoder(nn.Module):
         known = segments >= 0
         items = gather_rows(self.items.weight, segments[known], sparse=self.sparse)
         places = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
+        places = _from_end(segments) if self.from_end else places
         states: Tensor = self.dropout(items + self.positions[places[known]])
-        groups = _groups(known.sum(-1))
+        groups = row_groups(known.sum(-1))
         for block in self.blocks:
             states = block(states, groups)
         normed: Tensor = self.norm(states)
@@ -141,62 +152,7 @@ class SASRecEncoder(nn.Module):
         return f"max_length={self.max_length}, num_heads={self.num_heads}, sparse={self.sparse}"
 
 
-class _Block(nn.Module):
-    """Attention, then two layers on each place alone; both add to what comes in."""
-
-    def __init__(self, dimension: int, num_heads: int, dropout: float) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.attention_norm = nn.LayerNorm(dimension)
-        self.projections = nn.Linear(dimension, 3 * dimension)
-        self.output = nn.Linear(dimension, dimension)
-        self.forward_norm = nn.LayerNorm(dimension)
-        self.inner = nn.Linear(dimension, dimension)
-        self.outer = nn.Linear(dimension, dimension)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, states: Tensor, groups: _Groups) -> Tensor:
-        """Return new states [N, D] of rows that are grouped by length."""
-        attended = self.output(self._attend(self.attention_norm(states), groups))
-        states = states + self.dropout(attended)
-        inner = torch.relu(self.inner(self.forward_norm(states)))
-        added: Tensor = self.dropout(self.outer(self.dropout(inner)))
-        return states + added
-
-    def _attend(self, states: Tensor, groups: _Groups) -> Tensor:
-        projected, mixed = self.projections(states), [states[:0]]
-        for places, kept in groups.padded:
-            # Padding comes last, and causal attention only looks back: no place that counts sees
-            # what stands there.
-            parts = projected.index_select(0, places.flatten())
-            parts = parts.view(*places.shape, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-            queries, keys, values = parts.unbind(0)
-            seen = scaled_dot_product_attention(queries, keys, values, is_causal=True)
-            mixed.append(seen.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, kept))
-        return torch.cat(mixed).index_select(0, groups.order)
-
-
-class _Groups(NamedTuple):
-    """Rows of similar length, so that little of what attention multiplies is padding."""
-
-    padded: list[tuple[Tensor, Tensor]]
-    """For each group the places of its items among all, [b, l], and which of b·l are there."""
-    order: Tensor
-    """Where each of all items stands when the groups come one after the other, [N]."""
-
-
-def _groups(lengths: Tensor) -> _Groups:
-    """Return rows that differ in length by less than a factor of two, group by group."""
-    starts, total = lengths.cumsum(0) - lengths, int(lengths.sum())
-    padded, found = [], [lengths[:0]]
-    longest = 1
-    while total and longest < 2 * int(lengths.max()):
-        rows = ((lengths <= longest) & (2 * lengths > longest)).nonzero()[:, 0]
-        longest *= 2
-        if len(rows):
-            steps = torch.arange(int(lengths[rows].max()), device=lengths.device)
-            places = starts[rows, None] + steps
-            there = steps < lengths[rows, None]
-            padded.append((places.clamp(max=total - 1), there.flatten().nonzero()[:, 0]))
-            found.append(places[there])
-    return _Groups(padded, torch.cat(found).argsort())
+def _from_end(segments: Tensor) -> Tensor:
+    """Return how many items come after each place [B, L]; below 0 at padding, which comes last."""
+    lengths = (segments >= 0).sum(-1, keepdim=True)
+    return lengths - 1 - torch.arange(segments.shape[1], device=segments.device)

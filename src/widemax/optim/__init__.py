@@ -1,8 +1,9 @@
-"""Row-sparse optimisers: a step costs what its gradient touches, whatever the table."""
+"""Optimisers: by the rows a gradient touches, whatever the table, or by all of them."""
 
 from widemax.optim.adagrad import RowAdagrad, RowwiseAdagrad
 from widemax.optim.adam import RowAdam
 from widemax.optim.clipping import clip_grad_norm_
+from widemax.optim.dense_adam import DenseAdam
 from widemax.optim.sgd import RowSGD
 
 OPTIMIZERS = {
@@ -10,11 +11,13 @@ OPTIMIZERS = {
     "adagrad": RowAdagrad,
     "rowwise-adagrad": RowwiseAdagrad,
     "adam": RowAdam,
+    "dense-adam": DenseAdam,
 }
 """The optimisers by the names of a configuration."""
 
 __all__ = [
     "OPTIMIZERS",
+    "DenseAdam",
     "RowAdagrad",
     "RowAdam",
     "RowSGD",

@@ -84,7 +84,7 @@ STEPS = Option(
         Option(
             "optimizer",
             "adam",
-            "The optimiser; each updates only the rows that a batch used.",
+            "The optimiser; all but dense-adam update only the rows that a batch used.",
             choices=tuple(OPTIMIZERS),
         ),
         LEARNING_RATE,

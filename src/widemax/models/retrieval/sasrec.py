@@ -9,6 +9,7 @@ from torch import Tensor
 
 from widemax.data import Sequences, WindowBatch
 from widemax.declarations import Option, Setup, declare
+from widemax.encoders.blocks import BLOCKS
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.models.options import (
     DIMENSION,
@@ -31,9 +32,53 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         MAX_HISTORY,
         TIED,
         Option("num_blocks", 2, "Blocks of self-attention.", least=1, most=64),
+        Option(
+            "block",
+            "sasrec",
+            "What a block is: sasrec (two layers after attention), or ligr (gates on both halves, "
+            "and a gated unit after attention).",
+            choices=tuple(BLOCKS),
+        ),
+        Option(
+            "expansion",
+            1,
+            "How many times wider than its vectors a block is inside.",
+            least=1,
+            most=64,
+        ),
+        Option(
+            "positions",
+            "first",
+            "From which of the items read positions are counted.",
+            choices=("first", "last"),
+        ),
     ],
     traits=["gradients"],
-    usual={**RETRIEVAL, "sampler": "log-uniform", "dropout": 0.3},
+    usual={
+        **RETRIEVAL,
+        "block": "ligr",
+        "expansion": 2,
+        "num_attention_heads": 2,
+        "dropout": 0.3,
+        "max_history": 200,
+        "sampler": "unigram",
+        "distortion": 0.5,
+        # An item that training never shows must still be drawn, to be told to stay down.
+        "extra_count": 1.0,
+        "num_samples": 512,
+        "num_groups": 8,
+        "metric": "ndcg@10",
+        "batch_size": 1024,
+        # The same number of steps for all data: few passes over many users, many over few.
+        "steps": 10_000,
+        "patience": 10,
+        "optimizer": "dense-adam",
+        "learning_rate": 0.002,
+        "schedule": "linear",
+        "averaging": 0.998,
+    },
+    # Each negative is a yes or no of its own: they are drawn alike, and biases hold what is common.
+    usual_with={"gbce": {"sampler": "uniform", "num_samples": 256, "bias": True}},
 )
 class SASRec(HistoryModel):
     """An item from the state of a self-attention network that has read the items before it.
@@ -66,8 +111,11 @@ class SASRec(HistoryModel):
             setup.num_classes,
             options.dimension,
             options.max_history,
+            block=options.block,
             num_blocks=options.num_blocks,
             num_heads=options.num_attention_heads,
+            expansion=options.expansion,
+            from_end=options.positions == "last",
             dropout=options.dropout,
             sparse=setup.sparse,
         )
