@@ -41,7 +41,7 @@ ARROWS: Graph = {
         "objectives": "candidates declarations gradients kernels validation",
         "scoring": "candidates data declarations storage validation",
         "heads": "candidates declarations gradients kernels objectives sampling scoring validation",
-        "encoders": "data scoring validation",
+        "encoders": "data gradients kernels scoring validation",
         "optim": "kernels validation",
         "training": "data declarations extras optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "

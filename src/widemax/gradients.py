@@ -1,4 +1,4 @@
-"""Second derivatives: what the gradient of a function with a fast backward does when asked again.
+"""Functions with a fast backward: when a kernel may run, and second derivatives.
 
 A backward that reuses its memory cannot be differentiated. With ``create_graph=True`` torch would
 hand out its result without a graph and say nothing, whenever the gradient that comes in needs none
@@ -16,6 +16,19 @@ import torch
 from torch import Tensor
 
 Gradients = tuple[Tensor | None, ...]
+
+
+def kernels_take(*tensors: Tensor | None) -> bool:
+    """Return whether a kernel may replace torch's own operations on these tensors.
+
+    >>> kernels_take(torch.zeros(1)), kernels_take(torch.zeros(1, dtype=torch.float64))
+    (True, False)
+    """
+    there = [tensor for tensor in tensors if tensor is not None]
+    if any(each.device.type != "cpu" or each.dtype != torch.float32 for each in there):
+        return False
+    # Function transforms (torch.func, torch.compile) can trace only torch's own operations.
+    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
 def is_asked_for_a_graph() -> bool:

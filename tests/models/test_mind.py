@@ -10,7 +10,8 @@ from torch import nn
 
 from widemax.data import Sequences, WindowBatch
 from widemax.data.splitting.holdout import Holdout
-from widemax.encoders.mind import MINDEncoder, squash
+from widemax.encoders.mind import MINDEncoder
+from widemax.encoders.routing import squash
 from widemax.heads import FullHead
 from widemax.models.retrieval.mind import MIND
 from widemax.optim import RowAdam

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from widemax.encoders.contexts import vectors_at
+from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
+from widemax.kernels.encoders.pooling import attended_rows, spread_attention
 from widemax.validation import check_fraction, check_whole
 
 _MOST_HEADS = 2**10
@@ -33,6 +38,44 @@ def attention_pool(vectors: Tensor, query: Tensor, known: Tensor) -> Tensor:
     """
     weights = masked_softmax((vectors @ query[..., None])[..., 0], known)
     return (weights[:, None] @ vectors)[:, 0]
+
+
+def attend_rows(vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
+    """Return ``attention_pool`` of vectors [U, D] at places [B, L], -1 where there is nothing.
+
+    >>> attend_rows(torch.eye(2), torch.tensor([[0, 1], [1, -1]]), torch.ones(2, 2)).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
+    """
+    query = query.expand(len(places), -1)
+    if not kernels_take(vectors, query) or torch.is_autocast_enabled("cpu"):
+        return _attend_rows(vectors, places, query)
+    inputs = (vectors.contiguous(), places.contiguous(), query.contiguous())
+    pooled: Tensor = _AttendRows.apply(*inputs)  # type: ignore[no-untyped-call]
+    return pooled
+
+
+def _attend_rows(vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
+    return attention_pool(vectors_at(vectors, places), query, places >= 0)
+
+
+class _AttendRows(torch.autograd.Function):
+    """By a kernel that adds rows up where they are: nothing of [B, L, D] is formed."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
+        found = attended_rows(*(each.numpy() for each in (vectors, places, query)))
+        pooled, weights = map(torch.from_numpy, found)
+        ctx.save_for_backward(vectors, places, query, pooled, weights)
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        inputs = ctx.saved_tensors
+        if is_asked_for_a_graph():
+            return plain_gradients(_attend_rows, inputs[:3], ctx.needs_input_grad, (grad,))
+        arrays = (each.numpy() for each in (grad.contiguous(), *inputs))
+        by_vectors, by_query = map(torch.from_numpy, spread_attention(*arrays))
+        return by_vectors, None, by_query
 
 
 class SelfAttention(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding_bag, pad
+from torch.nn.functional import embedding, embedding_bag, pad
 
 from widemax.scoring.rows import gather_rows
 from widemax.validation import ABSENT, check_ids, check_tensor
@@ -85,6 +85,29 @@ def context_vectors(
     rows = gather_rows(table, context[known], sparse=sparse).to(absent_vector.dtype)
     absent = absent_vector.expand(*context.shape, -1)
     return absent.masked_scatter(known[..., None], rows)
+
+
+def numbered(context: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the classes that contexts name, each once, and contexts of their places among them.
+
+    What is done to the vector of a class is then done once, however often a batch names it.
+
+    >>> numbered(torch.tensor([[7, -1], [5, 7]]))
+    (tensor([5, 7]), tensor([[ 1, -1],
+            [ 0,  1]]))
+    """
+    known = context >= 0
+    named, places = context[known].unique(return_inverse=True)
+    return named, context.masked_scatter(known, places)
+
+
+def vectors_at(vectors: Tensor, places: Tensor) -> Tensor:
+    """Return the rows of vectors [U, D] at places [B, L], [B, L, D]; 0 at -1.
+
+    >>> vectors_at(torch.eye(2), torch.tensor([[1, -1]])).tolist()
+    [[[0.0, 1.0], [0.0, 0.0]]]
+    """
+    return embedding(torch.where(places >= 0, places, len(vectors)), pad(vectors, (0, 0, 0, 1)))
 
 
 def mean_rows(table: Tensor, context: Tensor, *, sparse: bool) -> Tensor:

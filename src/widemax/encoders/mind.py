@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders.contexts import check_context, context_vectors, packed
+from widemax.encoders.contexts import check_context, numbered, packed
 from widemax.encoders.dense import dense_rows
+from widemax.encoders.routing import route, squash
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
+from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size
 from widemax.validation import check_positive, check_whole
 
@@ -87,8 +89,7 @@ class MINDEncoder(nn.Module):
         hidden = self._route(items, used)
         features = None
         if self.user_features is not None:
-            features = known_features(self.user_features, users, context)
-            features = features[:, None].expand(-1, self.num_interests, -1)
+            features = known_features(self.user_features, users, context)[:, None]
         interests: Tensor = self.tower(self.gain * hidden, features)
         return torch.where(used[..., None], interests, interests[:, :1])
 
@@ -118,31 +119,14 @@ class MINDEncoder(nn.Module):
 
     def _route(self, items: Tensor, used: Tensor) -> Tensor:
         """Return the interests of packed items [B, L] before the tower, [B, K, D]."""
-        nothing = self.bilinear.new_zeros(self.dimension)
-        vectors = context_vectors(self.items.weight, items, nothing, sparse=self.items.sparse)
-        behaviours = vectors @ self.bilinear.T
-        # What is not there is 0, and adds nothing to any interest, whatever its weight.
-        lengths = (items >= 0).sum(-1, keepdim=True)
-        from_end = lengths - 1 - torch.arange(items.shape[1], device=items.device)
-        logits = self.routing[from_end % _PLACES].masked_fill(~used[:, None], -torch.inf)
-        fixed = behaviours.detach()
-        for _ in range(self.iterations - 1):
-            interests = squash(logits.softmax(-1).transpose(1, 2) @ fixed)
-            logits = logits + fixed @ interests.transpose(1, 2)
-        return squash(logits.softmax(-1).transpose(1, 2) @ behaviours)
+        named, places = numbered(items)
+        vectors = gather_rows(self.items.weight, named, sparse=self.items.sparse)
+        vectors = vectors.to(self.bilinear.dtype)
+        mapped = vectors.detach() @ self.bilinear.detach().T
+        sums = route(vectors, mapped, places, used, self.routing, self.iterations)
+        # The sum of what is mapped is the sum, mapped: of that there is less.
+        return squash(sums @ self.bilinear.T)
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
         return f"num_interests={self.num_interests}, iterations={self.iterations}"
-
-
-def squash(vectors: Tensor) -> Tensor:
-    """Return |z|² / (1 + |z|²) · z / |z|: the same direction, shorter than 1; 0 for 0.
-
-    Sabour, Frosst & Hinton 2017 use it where the length of a vector says how sure it is.
-
-    >>> squash(torch.tensor([[1.0, 0.0], [0.0, 0.0]])).tolist()
-    [[0.5, 0.0], [0.0, 0.0]]
-    """
-    length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors * (length / (1 + length.square()))

@@ -6,12 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from widemax.encoders.attention import SelfAttention, attention_pool
-from widemax.encoders.contexts import check_context, context_vectors, packed
+from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
+from widemax.encoders.contexts import check_context, context_vectors, numbered, packed, vectors_at
 from widemax.encoders.dense import dense_rows
 from widemax.encoders.users import features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
+
+Field = tuple[Tensor, Tensor]
+"""Vectors of items [U, D], and bool [U]: which of them are known."""
 
 _MOST_PLACES = 2**16
 _MOST_CODES = 2**28
@@ -86,7 +89,10 @@ class SDMEncoder(nn.Module):
         context = check_context(context, self.num_classes)
         query = self._query(context, users)
         earlier, last = _split(context, self.short)
-        short, long = self._short(last, query), self._long(earlier, query)
+        named, places = numbered(torch.cat([earlier, last], dim=1))
+        fields = self._fields(named)
+        before, session = places.split([earlier.shape[1], last.shape[1]], dim=1)
+        short, long = self._short(fields, session, query), self._long(fields, before, query)
         gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
         return fused
@@ -129,35 +135,40 @@ class SDMEncoder(nn.Module):
             return query
         return torch.add(query, self.profile(known_features(self.user_features, users, context)))
 
-    def _short(self, items: Tensor, query: Tensor) -> Tensor:
-        if not items.numel():
+    def _short(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
+        if not places.numel():
             return torch.zeros_like(query)
-        known = items >= 0
-        vectors = torch.cat([each for each, _ in self._fields(items)], dim=-1)
+        vectors = vectors_at(torch.cat([vectors for vectors, _ in fields], dim=-1), places)
         # Padding comes last, and no state before it sees it. On CPUs without an LSTM in half
         # precision torch fails under autocast: there the recurrence stays as wide as it is.
         with torch.autocast("cpu", enabled=False):
-            states, _ = self.lstm(vectors)
+            states, _ = self.lstm(self.dropout(vectors))
+        known = places >= 0
         return attention_pool(self.attention(states, known), query, known)
 
-    def _long(self, items: Tensor, query: Tensor) -> Tensor:
-        pooled = [attention_pool(each, query, known) for each, known in self._fields(items)]
+    def _long(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
+        pooled = []
+        for vectors, known in fields:
+            own = torch.where(pad(known, (0, 1))[places], places, ABSENT)
+            if self.training and self.dropout.p:
+                dropped = self.dropout(vectors_at(vectors, own))
+                pooled.append(attention_pool(dropped, query, own >= 0))
+            else:
+                pooled.append(attend_rows(vectors, own, query))
         summary: Tensor = torch.tanh(self.summary(torch.cat(pooled, dim=1)))
         return summary
 
-    def _fields(self, items: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the vectors [B, L, D] of each field of items [B, L], and where they are known."""
-        tables, columns = [self.items], [items]
+    def _fields(self, items: Tensor) -> list[Field]:
+        """Return the vectors [U, D] of each field of items [U], and where they are known."""
+        columns = [(self.items, items)]
         for side, column in zip(self.sides, self.codes.T, strict=True):
             assert isinstance(side, nn.Embedding)
-            tables.append(side)
-            columns.append(torch.where(items >= 0, column[items.clamp(min=0)], ABSENT))
+            columns.append((side, column[items]))
         nothing = self.query.new_zeros(self.dimension)
-        fields = []
-        for table, ids in zip(tables, columns, strict=True):
-            vectors = context_vectors(table.weight, ids, nothing, sparse=table.sparse)
-            fields.append((self.dropout(vectors), ids >= 0))
-        return fields
+        return [
+            (context_vectors(table.weight, ids, nothing, sparse=table.sparse), ids >= 0)
+            for table, ids in columns
+        ]
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""

@@ -16,7 +16,7 @@ _MOST_UNITS = 2**20
 class Tower(nn.Module):
     """Layers with ReLU on a vector and what is known beside it; without layers, their sum.
 
-    From x [..., D] and e [..., E] or None: without ``layers``, x + A·e; else a linear map of
+    From x [..., D] and e [..., E], where 1 stands for any size, or None: without ``layers``, x + A·e; else a linear map of
     ReLU(… ReLU(W_1·(x, e) + b_1) …), [..., D].
 
     >>> Tower(4, 3, [16])(torch.zeros(2, 4), torch.zeros(2, 3)).shape
@@ -50,7 +50,7 @@ class Tower(nn.Module):
             extras = self.dropout(extras)
             if self.beside is not None:
                 return torch.add(hidden, self.beside(extras))
-            hidden = torch.cat([hidden, extras], dim=-1)
+            hidden = torch.cat([hidden, extras.expand(*hidden.shape[:-1], -1)], dim=-1)
         for place, layer in enumerate(self.layers):
             hidden = layer(self.dropout(hidden.relu()) if place else hidden)
         return hidden

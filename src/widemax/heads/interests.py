@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from widemax.heads.best import best_products, distinct
 from widemax.heads.blockwise import placed
 from widemax.heads.exact import log_sum_exp
 from widemax.scoring import Scorer
+from widemax.scoring.base import is_plain
 from widemax.scoring.rows import widened
 from widemax.validation import check_tensor
 
@@ -52,9 +54,15 @@ def best_scores(scorer: Scorer, interests: Tensor, ids: Tensor) -> Tensor:
     >>> from widemax.scoring import TableScorer
     >>> scorer = TableScorer(2, 2)
     >>> _ = scorer.weight.data.copy_(torch.eye(2))
-    >>> best_scores(scorer, torch.tensor([[[3.0, 0.0], [0.0, 5.0]]]), torch.tensor([0, 1]))
-    tensor([[3., 5.]], grad_fn=<AmaxBackward0>)
+    >>> interests = torch.tensor([[[3.0, 0.0], [0.0, 5.0]]])
+    >>> best_scores(scorer, interests, torch.tensor([0, 1])).tolist()
+    [[3.0, 5.0]]
     """
+    if ids.dim() == 1 and is_plain(scorer):
+        states, starts = distinct(interests)
+        vectors, biases = widened(scorer.class_vectors(ids)), scorer.class_biases(ids)
+        best = best_products(scorer.queries(states), vectors, starts)
+        return best if biases is None else best + biases
     rows, count, _ = interests.shape
     if ids.dim() == 2:
         ids = ids.repeat_interleave(count, 0)
@@ -78,16 +86,16 @@ def best_over_all(
     >>> round(best.mean.item(), 4), round(best.log_normalizer.item(), 4)  # log(e^3 + e^5)
     (4.0, 5.1269)
     """
-    rows, count, _ = interests.shape
-    tile_classes = max(1, _TILE_SCORES // max(1, rows * count))
+    states, starts = distinct(interests)
+    tile_classes = max(1, _TILE_SCORES // max(1, len(states)))
     parts: list[tuple[Tensor, Tensor]] = []
-    for first, block in placed(scorer.blocks(interests.flatten(0, 1))):
-        queries = block.queries.reshape(rows, count, block.queries.shape[1])
+    for first, block in placed(scorer.blocks(states)):
         for start in range(0, len(block.vectors), tile_classes):
             classes = slice(start, start + tile_classes)
             biases = None if block.biases is None else block.biases[classes]
-            tile = (queries, block.vectors[classes], biases, targets - first - start, target_scores)
-            parts.append(checkpoint(_of_tile, *tile, use_reentrant=False))
+            tile = (block.queries, block.vectors[classes], starts, biases)
+            own = (targets - first - start, target_scores)
+            parts.append(checkpoint(_of_tile, *tile, *own, use_reentrant=False))
     log_normalizers, sums = zip(*parts, strict=True)
     mean = torch.stack(sums).sum(0) / scorer.num_classes
     return Best(torch.stack(log_normalizers).logsumexp(0), mean)
@@ -96,6 +104,7 @@ def best_over_all(
 def _of_tile(
     queries: Tensor,
     vectors: Tensor,
+    starts: Tensor | int,
     biases: Tensor | None,
     targets: Tensor,
     target_scores: Tensor,
@@ -103,7 +112,7 @@ def _of_tile(
     """Return the log of the sum of exponentials, and the sum, over the classes of a tile, [B]."""
     # In float32 under autocast too: a log Z rounded to bfloat16 normalises nothing.
     with torch.autocast(queries.device.type, enabled=False):
-        best = (queries @ widened(vectors).T).amax(1)
+        best = best_products(queries, widened(vectors), starts)
         if biases is not None:
             best = best + biases
         own = torch.arange(len(vectors), device=targets.device) == targets[:, None]

@@ -19,6 +19,7 @@ from widemax.heads.starting import start_biases
 from widemax.objectives import Objective, find_from_factors, is_keeping_hits, sampled_softmax
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
+from widemax.scoring.base import is_plain
 from widemax.validation import Counts, check_ids, check_tensor, check_whole
 
 
@@ -191,7 +192,7 @@ class SampledHead(SamplerHead):
             "hits": hits_by_class(ids, batch.targets),
         }
         shared = excluded is None and ids.dim() == batch.targets.dim() == 1
-        if shared and _is_plain(self.scorer):
+        if shared and is_plain(self.scorer):
             from_factors = find_from_factors(self.objective)
             if from_factors is not None:
                 product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
@@ -221,12 +222,6 @@ def _knowing(objective: Callable[..., Tensor], num_classes: int) -> Objective:
             f"{wanted.default!r}; leave it out, and the head fills it in"
         )
     return objective
-
-
-def _is_plain(scorer: Scorer) -> bool:
-    """Return whether calling the scorer does no more than multiply the factors out."""
-    hooked = scorer._forward_hooks or scorer._forward_pre_hooks or scorer._backward_hooks
-    return not hooked and type(scorer).forward is Scorer.forward
 
 
 def _check_shape(name: str, values: Tensor, rows: int, *columns: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from widemax.gradients import Gradients, differentiable_once
+from widemax.gradients import Gradients, differentiable_once, kernels_take
 from widemax.kernels.objectives.log_sum import row_log_sums
 from widemax.objectives.base import (
     REMOVED,
@@ -69,12 +69,7 @@ def plain_log_sum(
 
 def kernel_takes(scores: Tensor, log_count: Tensor | None) -> bool:
     """Return whether the kernel may replace torch's own operations."""
-    if scores.device.type != "cpu" or scores.dtype != torch.float32:
-        return False
-    learned = log_count is not None and log_count.requires_grad
-    # Function transforms (torch.func, torch.compile) can trace only torch's own operations.
-    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return not learned and not transformed
+    return kernels_take(scores) and not (log_count is not None and log_count.requires_grad)
 
 
 def run_kernel(

@@ -106,3 +106,9 @@ class Scorer(nn.Module, ABC):
             vectors=self.class_vectors(both),
             biases=self.class_biases(both),
         )
+
+
+def is_plain(scorer: Scorer) -> bool:
+    """Return whether calling the scorer does no more than multiply the factors out."""
+    hooked = scorer._forward_hooks or scorer._forward_pre_hooks or scorer._backward_hooks
+    return not hooked and type(scorer).forward is Scorer.forward
