@@ -1,18 +1,19 @@
-"""MovieLens 1M: how many interests MIND pays for, and the temperature of YouTubeDNN, by commands.
-
-6,040 users, 3,416 films, in the order of time. Every row is two commands that anybody can type:
+"""MovieLens 1M and Gowalla: how many interests MIND pays for, by commands that anybody can type.
 
     widemax train ml-1m/ml-1m.txt --folder RUNS/mind_4-0 --model mind --num-interests 4 ...
     widemax evaluate RUNS/mind_4-0 --json
 
-The last film of 2,000 users chooses the epoch, that of the other 4,040 is the test; rankings are
-over all films but those the user had. With --valid nobody looks at the test, and nothing is stored.
+MovieLens 1M has 6,040 users and 3,416 films, in the order of time: the last film of 2,000 users
+chooses the epoch, that of the other 4,040 is the test. Gowalla has 29,858 users and 40,981 places,
+without an order, in three files. A user of n items has log2(n) interests at most, rounded down: 5
+of the last 50 items. Rankings are over all items but those the user had. With --valid nobody looks
+at the test, and nothing is stored.
 
-    python experiments/ml1m.py [--rows mind_1,mind_4] [--runs FOLDER] [--resume] [--json FILE]
-    python experiments/ml1m.py --valid [--rows youtube_dnn] [--with "--temperature 0.5"]
+    python experiments/interests.py [--rows mind_1,mind_4] [--runs FOLDER] [--resume] [--json FILE]
+    python experiments/interests.py --valid [--rows youtube_dnn] [--with "--temperature 0.5"]
 
-Each seed of a row is stored in results/ml1m.rows.json as soon as it is done, and the table in
-results/ml1m.table.md; with --resume those made by the same command are not made again, and a
+Each seed of a row is stored in results/interests.rows.json as soon as it is done, and the tables in
+results/interests.table.md; with --resume those made by the same command are not made again, and a
 training that was stopped goes on where it was. The data are read from the folder WIDEMAX_DATA, by
 default ../shared/data beside the checkout.
 """
@@ -34,15 +35,18 @@ from _common import DATA, widemax
 from _harness import Report, command_line
 from _stored import StoredRows, some_of
 
-LOG = DATA / "ml-1m" / "ml-1m.txt"
+FILMS = DATA / "ml-1m" / "ml-1m.txt"
+PLACES = DATA / "gowalla" / "train.txt"
 RESULTS = Path(__file__).resolve().parent / "results"
-STORED, TABLE = StoredRows(RESULTS / "ml1m.rows.json"), RESULTS / "ml1m.table.md"
+STORED, TABLE = StoredRows(RESULTS / "interests.rows.json"), RESULTS / "interests.table.md"
 SEEDS = (0, 1, 2)
 TUNING_SEED = 100
 """Settings are chosen with another seed than those of the table."""
 SHOWN = ("recall@10", "recall@20", "recall@50", "ndcg@10", "ndcg@20")
 
-_TRAINED = "--max-history 20 --learning-rate 0.002 --epochs 12 --patience 2 --threads 1"
+_TRAINED = "--max-history 50 --learning-rate 0.002 --epochs 6 --patience 2 --threads 1"
+_ON_LISTS = "--split files --max-history 50 --learning-rate 0.002 --epochs 4 --threads 1"
+"""A small budget, the same for every number of interests: far from trained to the end."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,11 @@ class Row:
 
     title: str
     flags: str
+    log: Path = FILMS
 
     def command(self, seed: int, folder: Path, more: str = "") -> list[str]:
         flags = f"{self.flags} {more} --seed {seed}".split()
-        return ["train", str(LOG), "--folder", str(folder), *flags]
+        return ["train", str(self.log), "--folder", str(folder), *flags]
 
 
 ROWS = {
@@ -62,9 +67,15 @@ ROWS = {
     "youtube_dnn": Row("YouTubeDNN", f"--model youtube-dnn {_TRAINED}"),
     **{
         f"mind_{k}": Row(f"MIND, K = {k}", f"--model mind --num-interests {k} {_TRAINED}")
-        for k in (1, 2, 4)  # the most that twenty films allow: log2 of them, rounded down
+        for k in (1, 2, 4, 8)
     },
     "sdm": Row("SDM", f"--model sdm {_TRAINED}"),
+    **{
+        f"gowalla_{k}": Row(
+            f"MIND, K = {k}", f"--model mind --num-interests {k} {_ON_LISTS}", PLACES
+        )
+        for k in (1, 2, 4, 8)
+    },
 }
 """In the order in which they are trained."""
 
@@ -95,11 +106,23 @@ def stored_figures(names: Sequence[str]) -> dict[str, list[Figures]]:
 
 
 def markdown(done: Mapping[str, Sequence[Figures]]) -> str:
-    """Return the table of the test figures: means and standard deviations over seeds."""
+    """Return the tables of the test figures: means and standard deviations over seeds."""
+    texts = {
+        FILMS: "MovieLens 1M, the last film of 4,040 users among all films but those they had. "
+        "`python experiments/interests.py`",
+        PLACES: "Gowalla, the test places of 29,858 users among all places but those they had. "
+        "`python experiments/interests.py`",
+    }
+    return "\n".join(
+        _table(text, {name: done[name] for name in done if ROWS[name].log == log})
+        for log, text in texts.items()
+    )
+
+
+def _table(text: str, done: Mapping[str, Sequence[Figures]]) -> str:
     titles = [name.replace("recall", "Recall").replace("ndcg", "NDCG") for name in SHOWN]
     lines = [
-        "MovieLens 1M, the last film of 4,040 users among all films but those they had. "
-        "`python experiments/ml1m.py`",
+        text,
         "",
         f"| model | {' | '.join(titles)} | seeds | flags |",
         f"|---|{'---:|' * (len(SHOWN) + 1)}---|",
@@ -120,8 +143,8 @@ def add_bars(report: Report, done: Mapping[str, Sequence[Figures]]) -> None:
     for name, seeds in done.items():
         for figure in SHOWN:
             floor = mean_of(done["popularity"], figure) if "popularity" in done else math.nan
-            least = None if name == "popularity" else floor
-            report.add(f"{ROWS[name].title}: {figure}", mean_of(seeds, figure), least)
+            least = None if name == "popularity" or ROWS[name].log != FILMS else floor
+            report.add(f"{name}: {figure}", mean_of(seeds, figure), least)
 
 
 def mean_of(seeds: Sequence[Figures], figure: str) -> float:
@@ -139,9 +162,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.more and not options.valid:
         parser.error("--with is for --valid: rows are stored by the flags of the file")
-    if not LOG.is_file():
-        print(f"nothing measured: there is no {LOG} (set WIDEMAX_DATA)")
-        return
+    for log in {ROWS[name].log for name in options.rows}:
+        if not log.is_file():
+            print(f"nothing measured: there is no {log} (set WIDEMAX_DATA)")
+            return
     with tempfile.TemporaryDirectory() as temporary:
         runs = options.runs or Path(temporary)
         if options.valid:
