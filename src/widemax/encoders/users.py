@@ -16,8 +16,8 @@ _MOST_UNITS = 2**20
 class Tower(nn.Module):
     """Layers with ReLU on a vector and what is known beside it; without layers, their sum.
 
-    From x [..., D] and e [..., E], where 1 stands for any size, or None: without ``layers``, x + A·e; else a linear map of
-    ReLU(… ReLU(W_1·(x, e) + b_1) …), [..., D].
+    From x [..., D] and e [..., E] or None, where a size of 1 in e stands for any: without
+    ``layers``, x + A·e; else a linear map of ReLU(… ReLU(W_1·(x, e) + b_1) …), [..., D].
 
     >>> Tower(4, 3, [16])(torch.zeros(2, 4), torch.zeros(2, 3)).shape
     torch.Size([2, 4])

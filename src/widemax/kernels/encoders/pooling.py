@@ -10,10 +10,10 @@ from widemax.kernels.encoders.rows import Ids, Matrix, add_to, dot, softmax
 
 @njit(cache=True, nogil=True)
 def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix, Matrix]:
-    """Return Σ_l a_l · vector(place l) of each row, [B, D], and a = softmax_l of vector · q, [B, L].
+    """Return Σ_l a_l·x_l of each row, [B, D], and its weights a = softmax of x_l·q, [B, L].
 
-    Places are [B, L], -1 where there is nothing: its weight is 0. ``attention_pool`` of
-    ``widemax.encoders`` is the reference.
+    x_l is the vector that ``places`` [B, L] name; -1 is nothing, and weighs 0. ``attention_pool``
+    of the encoders is the reference.
 
     >>> places, queries = np.array([[0, -1, 1]]), np.array([[9, 9]], np.float32)
     >>> pooled, weights = attended_rows(np.eye(2, dtype=np.float32), places, queries)
@@ -34,10 +34,10 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
             continue
         softmax(scores[:count], scores[:count])
         count = 0
-        for l in range(width):
-            if places[row, l] >= 0:
-                weights[row, l] = scores[count]
-                add_to(pooled[row], scores[count], vectors[places[row, l]])
+        for item in range(width):
+            if places[row, item] >= 0:
+                weights[row, item] = scores[count]
+                add_to(pooled[row], scores[count], vectors[places[row, item]])
                 count += 1
     return pooled, weights
 
@@ -58,8 +58,8 @@ def spread_attention(
     by_vectors, by_queries = np.zeros_like(vectors), np.zeros_like(queries)
     for row in range(len(places)):
         level = dot(grad[row], pooled[row])
-        for l in range(places.shape[1]):
-            place, weight = places[row, l], weights[row, l]
+        for item in range(places.shape[1]):
+            place, weight = places[row, item], weights[row, item]
             if place >= 0:
                 by_score = weight * (dot(grad[row], vectors[place]) - level)
                 add_to(by_vectors[place], weight, grad[row])
