@@ -353,3 +353,14 @@ def test_lists_that_are_none_are_refused(ids, message):
 def test_nobody_to_ask_is_an_error():
     with pytest.raises(ValueError, match="no users"):
         evaluate_recommendations(Ranker(torch.zeros(1, 4)), holdout_of([], []))
+
+
+def test_users_who_had_everything_are_told_that_nothing_is_left():
+    held = holdout_of([[0, 1, 2, 3]], [[2]])
+    arguments = {"ks": (1,), "counts": torch.ones(4).long()}
+    with pytest.raises(ValueError, match="nothing to recommend: each history has all 4 classes"):
+        evaluate_recommendations(Ranker(torch.zeros(1, 4)), held, **arguments)
+    shown = evaluate_recommendations(
+        Ranker(torch.zeros(1, 4)), held, exclude_seen=False, **arguments
+    )
+    assert shown.catalogue["coverage@1"] == 0.25
