@@ -97,7 +97,7 @@ def numbered(context: Tensor) -> tuple[Tensor, Tensor]:
             [ 0,  1]]))
     """
     known = context >= 0
-    named, places = context[known].unique(return_inverse=True)
+    named, places = torch.unique(context[known], return_inverse=True)
     return named, context.masked_scatter(known, places)
 
 

@@ -29,11 +29,17 @@ def route(
     if not kernels_take(vectors, mapped, routing) or torch.is_autocast_enabled("cpu"):
         weights = _weights(mapped, places, lengths, used, routing, iterations)
         return _sums(vectors, places, lengths, weights)
-    arrays = [each.detach().contiguous().numpy() for each in (mapped, places, lengths)]
-    found = routed_weights(*arrays, used.sum(-1).numpy(), routing.numpy(), iterations)
-    sums: Tensor = _Sums.apply(  # type: ignore[no-untyped-call]
-        vectors, places.contiguous(), lengths, torch.from_numpy(found)
+    places = places.contiguous()
+    found = routed_weights(
+        mapped.detach().contiguous().numpy(),
+        places.numpy(),
+        lengths.numpy(),
+        used.sum(-1).numpy(),
+        routing.numpy(),
+        iterations,
     )
+    weights = torch.from_numpy(found)
+    sums: Tensor = _Sums.apply(vectors, places, lengths, weights)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -75,14 +81,20 @@ class _Sums(torch.autograd.Function):
         ctx: Any, vectors: Tensor, places: Tensor, lengths: Tensor, weights: Tensor
     ) -> Tensor:
         ctx.save_for_backward(vectors, places, lengths, weights)
-        arrays = [each.numpy() for each in (places, lengths, weights)]
-        return torch.from_numpy(weighted_sums(vectors.detach().contiguous().numpy(), *arrays))
+        rows = vectors.detach().contiguous().numpy()
+        sums = weighted_sums(rows, places.numpy(), lengths.numpy(), weights.numpy())
+        return torch.from_numpy(sums)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        vectors, *constants = ctx.saved_tensors
+        inputs = vectors, places, lengths, weights = ctx.saved_tensors
         if is_asked_for_a_graph():
-            return plain_gradients(_sums, (vectors, *constants), ctx.needs_input_grad, (grad,))
-        arrays = [each.numpy() for each in constants]
-        by_vectors = spread_sums(grad.contiguous().numpy(), *arrays, len(vectors))
+            return plain_gradients(_sums, inputs, ctx.needs_input_grad, (grad,))
+        by_vectors = spread_sums(
+            grad.contiguous().numpy(),
+            places.numpy(),
+            lengths.numpy(),
+            weights.numpy(),
+            len(vectors),
+        )
         return torch.from_numpy(by_vectors), None, None, None

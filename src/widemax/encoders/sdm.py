@@ -91,7 +91,7 @@ class SDMEncoder(nn.Module):
         earlier, last = _split(context, self.short)
         named, places = numbered(torch.cat([earlier, last], dim=1))
         fields = self._fields(named)
-        before, session = places.split([earlier.shape[1], last.shape[1]], dim=1)
+        before, session = places[:, : earlier.shape[1]], places[:, earlier.shape[1] :]
         short, long = self._short(fields, session, query), self._long(fields, before, query)
         gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
