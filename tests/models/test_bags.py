@@ -71,9 +71,8 @@ def test_biases_start_with_a_share_of_the_log_counts():
     # log2 of the counts plus one is 3, 2, 1, 0: on average 1.5.
     expected = torch.tensor([1.5, 0.5, -0.5, -1.5]) * torch.tensor(2.0).log() / 2
     torch.testing.assert_close(started, expected.double(), atol=1e-6, rtol=0)
-    assert not YouTubeDNN.create(
-        counts, dimension=4, num_samples=2, bias=True
-    ).head.scorer.bias.any()
+    plain = YouTubeDNN.create(counts, dimension=4, num_samples=2, bias=True, bias_start=0.0)
+    assert not plain.head.scorer.bias.any()
 
 
 def test_a_most_of_examples_holds_where_rows_of_several_targets_are_usual(tmp_path):
@@ -87,7 +86,8 @@ def test_a_most_of_examples_holds_where_rows_of_several_targets_are_usual(tmp_pa
 
 def test_targets_of_one_user_do_not_compete_in_a_batch():
     torch.manual_seed(0)
-    model = YouTubeDNN.create([9] * 20, dimension=4, sampler="in-batch").double()
+    plain = {"similarity": "dot", "temperature": 1.0, "bias": False}
+    model = YouTubeDNN.create([9] * 20, dimension=4, sampler="in-batch", **plain).double()
     log = Sequences.from_lists([[3, 7, 1], [5, 2]])
     batch = Bags(log, targets_per_row=3, max_history=9).batch(torch.arange(2))
     found = model(batch)

@@ -93,7 +93,7 @@ def test_more_distinct_draws_than_half_of_the_classes_are_refused_where_they_are
 def test_half_of_the_classes_means_those_that_can_be_drawn():
     counts = [5, 4, 3, 2, 0, 0, 0, 0]
     with pytest.raises(ValueError, match="num_samples must be at most 2, half of the classes that"):
-        YouTubeDNN.create(counts, sampler="unigram", num_samples=3)
+        YouTubeDNN.create(counts, sampler="unigram", num_samples=3, extra_count=0.0)
 
 
 @pytest.mark.parametrize("name", ["youtube-dnn", "mind", "sdm", "sasrec"])

@@ -160,9 +160,14 @@ def test_gradients_of_means_are_those_of_torch(rows, sparse):
         assert torch.equal(found._indices()[0], context[context >= 0].unique())
 
 
+PLAIN = {"similarity": "dot", "temperature": 1.0, "bias": False}
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_tied_table_is_learned_from_both_sides(tied):
-    model = YouTubeDNN.create(torch.ones(NUM_CLASSES), dimension=4, tied=tied, num_samples=3)
+    model = YouTubeDNN.create(
+        torch.ones(NUM_CLASSES), dimension=4, tied=tied, num_samples=3, bias=False
+    )
     batch = WindowBatch(context=torch.tensor([[2, 3]]), targets=torch.tensor([5]))
     model(batch, generator=torch.Generator().manual_seed(0)).sum().backward()
     touched = model.encoder.items.weight.grad.coalesce().indices()[0].tolist()
@@ -359,6 +364,7 @@ def test_groups_of_items_are_found_from_a_log_without_order(layers, sampler):
         **({"hidden_size": 32} if layers else {}),
         num_samples=50,
         sampler=sampler,
+        **PLAIN,
     )
     fit(model, model.windows_without_order(train, max_history=10), epochs=6)
     # Ten items are in a group: nobody can find more than all of them, chance finds 5 in 100.
@@ -396,6 +402,9 @@ def test_example_age_learns_what_is_new():
             tied=False,
             days=oldest or 0.0,
             num_samples=2,
+            sampler="uniform",
+            example_age="auto",
+            **PLAIN,
         )
         fit(model, model.windows(log, max_history=3, window=1), epochs=4, batch_size=64)
         scores = model.head.scores(model.encode(torch.tensor([[2]])))[0].detach()

@@ -63,6 +63,27 @@ RETRIEVAL: dict[str, Value] = {
 }
 """What models of users are usually trained with."""
 
+COSINE: dict[str, Value] = {
+    "similarity": "cosine",
+    "temperature": 0.1,
+    # A cosine cannot hold how popular an item is.
+    "bias": True,
+    "bias_start": 0.5,
+    # The most probable items are nearly always drawn, and those that nobody chose now and then.
+    "sampler": "unigram",
+    "distortion": 0.5,
+    "extra_count": 1.0,
+}
+"""What makes the mean of a history good: scores on one scale, popularity in the biases."""
+
+LAST_ITEMS: dict[str, Value] = {
+    **RETRIEVAL,
+    **COSINE,
+    "max_history": 10,
+    "learning_rate": 0.002,
+}
+"""What models are usually trained with whose user is the mean of their last items."""
+
 NEIGHBOURS: dict[str, Value] = {
     "dimension": 64,
     "sampler": "unigram",

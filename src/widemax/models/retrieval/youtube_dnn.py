@@ -16,8 +16,8 @@ from widemax.heads import SampledHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
+    LAST_ITEMS,
     MAX_HISTORY,
-    RETRIEVAL,
     TIED,
     USER_FEATURES,
 )
@@ -33,21 +33,13 @@ WITHOUT_ORDER: dict[str, Value] = {
     "max_history": 1000,
     "targets_per_row": 8,
     "history_dropout": 0.3,
-    "similarity": "cosine",
-    "temperature": 0.1,
-    # A cosine cannot hold how popular an item is.
-    "bias": True,
-    "bias_start": 0.5,
-    "sampler": "unigram",
-    "distortion": 0.5,
-    "extra_count": 1.0,
     "num_samples": 2000,
     "batch_size": 700,
     "learning_rate": 0.005,
     "schedule": "linear",
     "epochs": 40,
 }
-"""What sets of items are usually trained with."""
+"""What sets of items are usually trained with, besides what is usual where they have an order."""
 
 
 @declare.model(
@@ -99,7 +91,7 @@ WITHOUT_ORDER: dict[str, Value] = {
         ),
     ],
     traits=["gradients", "context", "windows"],
-    usual=RETRIEVAL,
+    usual={**LAST_ITEMS, "example_age": "off"},
     usual_with={UNORDERED: WITHOUT_ORDER},
 )
 class YouTubeDNN(HistoryModel):
