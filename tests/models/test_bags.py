@@ -99,3 +99,27 @@ def test_targets_of_one_user_do_not_compete_in_a_batch():
         competing = [int(batch.targets[place]), *others[user]]
         expected = -scores[place, competing].log_softmax(0)[0]
         torch.testing.assert_close(found[place], expected)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("targets_per_row", [1, 2, 100])
+def test_rows_of_several_targets_give_the_losses_and_gradients_of_windows(
+    similarity, targets_per_row
+):
+    torch.manual_seed(0)
+    # All classes compete: both ways then have the same candidates.
+    settings = {"head": "full", "similarity": similarity, "dimension": 5}
+    model = YouTubeDNN.create([1] * 12, **settings).double()
+    log = Sequences.from_lists([[3, 0, 7], [5], [1, 2], [], [4, 9, 0, 6, 11, 8, 2]])
+    windows = model.windows_without_order(log, max_history=20)
+    bags = Bags(log, targets_per_row=targets_per_row, max_history=20)
+    plain = model(windows.batch(torch.arange(len(windows))))
+    losses = model(bags.batch(torch.arange(len(bags))))
+    # Weights of their own for the losses: no mistake may cancel out in their sum.
+    weights = torch.linspace(0.5, 2.0, len(plain), dtype=torch.float64)
+    wanted, found = (
+        torch.autograd.grad((weights * each).sum(), model.encoder.items.weight)[0].to_dense()
+        for each in (plain, losses)
+    )
+    torch.testing.assert_close(losses, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)

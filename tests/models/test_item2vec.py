@@ -3,11 +3,15 @@
 import pytest
 import torch
 
+import widemax as wm
 from widemax.data import Sequences, WindowBatch
+from widemax.data.summary import DataSummary
 from widemax.models import train_word2vec
+from widemax.models.building import RunSetup
 from widemax.models.embeddings.item2vec import Item2Vec, shuffled_baskets
 from widemax.models.embeddings.kernel_steps import refusal
 from widemax.optim import RowAdagrad
+from widemax.runs.preparing import prepare
 from widemax.training.steps import GradientSteps
 
 CLUSTERS, SIZE = 8, 10
@@ -151,3 +155,16 @@ def test_shuffling_keeps_every_basket_and_makes_all_orders_alike():
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("order", "alike"), [("kept", True), ("ignored", False)])
+def test_a_run_shuffles_baskets_that_have_no_order(tmp_path, order, alike):
+    (tmp_path / "log").write_text("".join(f"{u} 1 2 3 4 5 6 7 8 9\n" for u in range(9)))
+    config = wm.Config(kind="lists", model="item2vec", item_order=order, dimension=4, test_size=0)
+    training = prepare(tmp_path / "log", config, tmp_path / "run")
+    setup = RunSetup(config, DataSummary.of(training.source), training.split.sequences)
+    read = training.split.sequences
+    found = training.model.training_sequences(setup, read)
+    assert torch.equal(found.values, read.values) == alike
+    assert torch.equal(found.offsets, read.offsets)
+    assert torch.equal(found.values.sort().values, read.values.sort().values)

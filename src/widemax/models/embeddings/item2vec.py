@@ -6,6 +6,7 @@ import torch
 
 from widemax.data import Sequences, sessions_of
 from widemax.declarations import Setup, declare
+from widemax.declarations.shared import UNORDERED
 from widemax.models.embeddings.word2vec import SkipGram
 from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPLE, WINDOW
 
@@ -27,7 +28,9 @@ from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPL
         "epochs": 20,
         "window": 20,
         "metric": "ndcg@20",
+        "max_history": 10,
     },
+    usual_with={UNORDERED: {"max_history": 1000}},
 )
 class Item2Vec(SkipGram):
     """Vectors of items from the items that were chosen together with them.
@@ -46,9 +49,9 @@ class Item2Vec(SkipGram):
     of them, negatives drawn uniformly (distortion 0) leave it in. To recommend, some of it is
     wanted; how *alike* items are is the cosine of ``key_vectors``, which are the vectors u.
 
-    A basket has no order: take a window well beyond the longest basket, so that nearly every pair
-    is within reach, or a narrow one on baskets that are shuffled anew for each epoch
-    (``shuffled_baskets``), which draws as many pairs at random.
+    A basket has no order: a run shuffles it, so that any two items may be within the window. With
+    ``train_word2vec`` take a window well beyond the longest basket, or a narrow one on baskets that
+    are shuffled anew for each epoch (``shuffled_baskets``), which draws as many pairs at random.
 
     >>> import widemax as wm
     >>> baskets = wm.Sequences.from_lists([[0, 1, 2], [3, 4, 5]] * 200)
@@ -62,9 +65,17 @@ class Item2Vec(SkipGram):
     starts_small = True
 
     def training_sequences(self, setup: Setup, sequences: Sequences) -> Sequences:
-        """Return the sessions of the users: their histories, cut where nothing came for long."""
+        """Return the sessions of the users: their histories, cut where nothing came for long.
+
+        Where the items of a user have no order, they are shuffled.
+        """
         gap = setup.options.session_gap
-        return sessions_of(sequences, gap=gap)[0] if gap else sequences
+        if gap:
+            return sessions_of(sequences, gap=gap)[0]
+        # Where goals are known, they are those of the items in their places.
+        if setup.ordered or setup.goals is not None:
+            return sequences
+        return shuffled_baskets(sequences, generator=torch.Generator().manual_seed(setup.seed))
 
 
 def shuffled_baskets(baskets: Sequences, *, generator: torch.Generator | None = None) -> Sequences:
