@@ -103,6 +103,8 @@ class GoalWindows(Windows):
         "distortion": 0.0,
         "learning_rate": 0.2,
         "window": 5,
+        "epochs": 4,
+        "max_history": 5,
     },
 )
 class Airbnb(Item2Vec):

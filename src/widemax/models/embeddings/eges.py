@@ -40,7 +40,14 @@ from widemax.validation import check_exclude, check_ids, check_whole
         Option("walk_length", 10, "Items in each walk.", least=2, most=10_000, group="Data"),
     ],
     traits=["gradients", "new-items"],
-    usual={**NEIGHBOURS, "window": 5, "epochs": 2},
+    usual={
+        **NEIGHBOURS,
+        "window": 3,
+        "walks": 20,
+        "epochs": 6,
+        "learning_rate": 0.2,
+        "max_history": 5,
+    },
 )
 class EGES(Model):
     """Vectors of items from their neighbours in a graph and from what is known of them.

@@ -6,12 +6,15 @@ from typing import Self
 
 from widemax.declarations import Setup, declare
 from widemax.encoders import BagEncoder
-from widemax.models.options import DIMENSION, MAX_HISTORY
+from widemax.models.options import DIMENSION, LAST_ITEMS, MAX_HISTORY
 from widemax.models.retrieval.history import HistoryModel
 
 
 @declare.model(
-    "next-item", options=[DIMENSION, MAX_HISTORY], traits=["gradients", "context", "windows"]
+    "next-item",
+    options=[DIMENSION, MAX_HISTORY],
+    traits=["gradients", "context", "windows"],
+    usual=LAST_ITEMS,
 )
 class NextItem(HistoryModel):
     """The next item of a user from the mean of what they had before.

@@ -42,6 +42,8 @@ from widemax.scoring.tower import TowerScorer
         "temperature": 0.1,
         "num_layers": 1,
         "hidden_size": 128,
+        "max_history": 10,
+        "learning_rate": 0.002,
     },
 )
 class TwoTower(HistoryModel):
