@@ -307,7 +307,8 @@ def test_figures_of_another_numbering_are_refused(log, tmp_path):
 @pytest.mark.parametrize("ended_by", ["steps", "time", "patience"])
 def test_a_finished_run_is_continued_when_it_may_take_longer(ended_by, log, tmp_path):
     length = {"steps": {"epochs": 2}, "time": {"epochs": 6, "time_budget": 1e-9}}
-    start = {**length.get(ended_by, {"epochs": 6, "patience": 1}), "metric": "loss"}
+    start = {**length.get(ended_by, {"epochs": 6, "patience": 1, "patience_examples": 0})}
+    start["metric"] = "loss"
     base = {
         name: CONFIG.values[name] for name in CONFIG.given if name not in ("epochs", "patience")
     }

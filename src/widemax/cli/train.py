@@ -29,6 +29,9 @@ _FINISHED = {
     "time": "stopped, because the time budget was used up,",
 }
 
+_ERRORS = ("standard_error", "behind_best", "behind_best_error")
+"""What is kept of a validation besides its metrics."""
+
 __all__ = ["TrainCommand", "train", "train_run"]
 
 
@@ -138,6 +141,29 @@ def train_run(
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
     display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
+    if more := _more_would_help(training, progress):
+        display.say(more)
+
+
+def _more_would_help(training: Training, progress: TrainingProgress) -> str:
+    """Return how to go on where the metric still rose when training ended; else nothing."""
+    from widemax.training.stopping import rise
+    from widemax.training.tracking import read_metrics
+
+    config, metric = training.config, training.config.metric
+    rows = read_metrics(training.folder / "metrics.jsonl")
+    sign = -1 if metric == "loss" else 1
+    curve = [(row["step"], sign * row[metric]) for row in rows if row.get(metric) is not None]
+    share = rise(curve)
+    # What patience has ended has not risen; a last fit has no curve of its own.
+    if share is None or progress.finished == "patience":
+        return ""
+    name = "time_budget" if progress.finished == "time" else "steps" if config.steps else "epochs"
+    longer = f"--resume {config.options[name].flag} {2 * config.values[name]:g}"
+    return (
+        f"{metric} still {'fell' if sign < 0 else 'rose'}, by {share:.1%} over the last third: "
+        f"{longer} would go on"
+    ).replace("%", " %")
 
 
 def _order(training: Training) -> str:
@@ -166,6 +192,7 @@ class _Display:
         )
         self.task = self.bar.add_task("training", total=None)
         self.refit_total = self.refit_epoch = 0
+        self.metric = ""
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
@@ -173,6 +200,7 @@ class _Display:
     def training(self, training: Training, *, vectors: Path | None) -> None:
         """Say what is about to be trained."""
         source, parts = training.source, training.config.parts
+        self.metric = training.config.metric
         what = "words" if source.kind == "text" else "interactions"
         names = ", ".join(f"{slot} {part.name}" for slot, part in parts.items())
         self.say(
@@ -221,6 +249,15 @@ class _Display:
             self.say(f"refit: step {progress.step:,} of {self.refit_total:,}")
 
     def validation(self, progress: TrainingProgress, metrics: Mapping[str, float]) -> None:
-        figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        shown = [(name, value) for name, value in metrics.items() if name not in _ERRORS]
+        figures = "  ".join(
+            f"{name} {value:.4f}{self._error(name, metrics)}" for name, value in shown
+        )
         rate = progress.step / progress.seconds if progress.seconds else 0.0
         self.say(f"step {progress.step:,}  {figures}  {rate:,.0f} steps/s")
+
+    def _error(self, name: str, metrics: Mapping[str, float]) -> str:
+        """Return the standard error of the metric that decides, to stand behind it."""
+        if name != self.metric or "standard_error" not in metrics:
+            return ""
+        return f" ± {metrics['standard_error']:.4f}"

@@ -133,8 +133,18 @@ RUN = Declaration(
         Option(
             "patience",
             3,
-            "Validations without a better metric before training stops; 0 never stops early.",
+            "Validations without a better metric before training stops, those within a standard "
+            "error of the best counted half; 0 never stops early.",
             most=1_000_000,
+            only_with="validation_size",
+            group=VALIDATION,
+        ),
+        Option(
+            "patience_examples",
+            500_000,
+            "Interactions or words that must have been trained on since the best validation, too, "
+            "before training stops: the smaller the data, the more epochs.",
+            most=MAX_COUNT,
             only_with="validation_size",
             group=VALIDATION,
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,8 @@ class RankingReport:
     """1 / rank, counted from 1."""
     k: int
     """The length of list that recall and ndcg look at."""
+    per_example: Mapping[str, Tensor] | None = None
+    """float64 [N] for each name of ``metrics``, in the order of the examples, if asked for."""
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by the names that the configuration uses."""
@@ -57,6 +59,7 @@ def evaluate_ranking(
     examples: Windows,
     *,
     k: int = 20,
+    keep_per_example: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> RankingReport:
     """Rank the target of each example among all classes, exactly.
@@ -82,13 +85,21 @@ def evaluate_ranking(
         del found
     rank = torch.cat(ranks)
     hits = (rank <= k).double()
+    found_in = {
+        "loss": torch.cat(losses),
+        f"recall@{k}": hits,
+        f"ndcg@{k}": hits / (rank + 1).log2(),
+        "mrr": 1 / rank,
+    }
+    loss, recall, ndcg, mrr = (float(values.mean()) for values in found_in.values())
     return RankingReport(
         examples=len(examples),
-        loss=float(torch.cat(losses).mean()),
-        recall=float(hits.mean()),
-        ndcg=float((hits / (rank + 1).log2()).mean()),
-        mrr=float((1 / rank).mean()),
+        loss=loss,
+        recall=recall,
+        ndcg=ndcg,
+        mrr=mrr,
         k=k,
+        per_example=found_in if keep_per_example else None,
     )
 
 

@@ -35,6 +35,7 @@ ADJUSTABLE = (
     "steps",
     "time_budget",
     "patience",
+    "patience_examples",
     "validate_every",
     "refit",
     "checkpoint_every",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from widemax.candidates import TopK
 from widemax.data import Holdout, WindowBatch, Windows
 from widemax.evaluation import (
     RankingReport,
@@ -16,6 +18,8 @@ from widemax.evaluation import (
     evaluate_recommendations,
 )
 from widemax.models import Model
+from widemax.training.stopping import Validation
+from widemax.validation import ABSENT
 
 USUAL_K = 20
 """The length of list of a metric that names none."""
@@ -83,28 +87,79 @@ def validation_of(
     *,
     max_history: int,
     with_seen: bool = False,
-) -> Callable[[], Mapping[str, float]] | None:
+) -> Callable[[], Validation] | None:
     """Return what judges a model as it is when called; None if nobody is asked."""
     if asked is None or not len(asked):
         return None
-    k = k_of(metric)
     if isinstance(asked, Windows):
-        return lambda: evaluate_ranking(model.log_prob, asked, k=k).metrics()
-    return lambda: _metrics_of_users(model, asked, metric, max_history, with_seen)
+        return lambda: _validation_of_words(model, asked, metric)
+    most = model.head.num_classes
+    return lambda: _validation_of_users(model, asked, metric, max_history, with_seen, most)
 
 
-def _metrics_of_users(
-    model: Model, asked: Holdout, metric: str, max_history: int, with_seen: bool
-) -> dict[str, float]:
+def floor_of(
+    asked: Windows | Holdout | None, counts: Tensor, metric: str, *, with_seen: bool
+) -> float | None:
+    """Return what a metric comes to where everybody is recommended what was chosen most.
+
+    None for a text, or a metric that is not of lists.
+    """
+    if not isinstance(asked, Holdout) or metric == "loss":
+        return None
+    k = min(k_of(metric), len(counts))
+    report = evaluate_recommendations(
+        _most_chosen(counts), asked, ks=(k,), exclude_seen=not with_seen
+    )
+    return report.metrics()[f"{metric.partition('@')[0]}@{k}"]
+
+
+def _most_chosen(counts: Tensor) -> Callable[..., TopK]:
+    """Return what recommends the classes with the largest counts to everybody."""
+    order = counts.argsort(descending=True, stable=True)
+
+    def topk(batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
+        rows = torch.arange(len(batch.context))[:, None] * len(order)
+        # So many that k are left however many of them a user had.
+        first = order[: k + (0 if exclude is None else exclude.shape[1])].expand(len(rows), -1)
+        had = torch.zeros_like(first, dtype=torch.bool)
+        if exclude is not None:
+            had = torch.isin(first + rows, (exclude + rows)[exclude >= 0])
+        ids = first.gather(1, had.long().argsort(dim=1, stable=True)[:, :k])
+        left_out = had.sum(1, keepdim=True) > first.shape[1] - 1 - torch.arange(k)
+        return TopK(ids=ids.masked_fill(left_out, ABSENT), scores=torch.zeros(ids.shape))
+
+    return topk
+
+
+def _validation_of_words(model: Model, asked: Windows, metric: str) -> Validation:
+    report = evaluate_ranking(model.log_prob, asked, k=k_of(metric), keep_per_example=True)
+    assert report.per_example is not None
+    return Validation(report.metrics(), report.per_example.get(metric))
+
+
+def _validation_of_users(
+    model: Model, asked: Holdout, metric: str, max_history: int, with_seen: bool, most: int
+) -> Validation:
     k = k_of(metric)
-    report = judge_users(model, asked, ks=(k,), max_history=max_history, with_seen=with_seen)
+    report = evaluate_recommendations(
+        model.topk,
+        asked,
+        ks=(min(k, most),),
+        max_history=max_history,
+        exclude_seen=not with_seen,
+        keep_per_user=True,
+    )
     # Of fewer classes than k all are listed, which is what @k means then.
-    (length,), found = report.ks, report.metrics()
+    (length,), found, values = report.ks, report.metrics(), report.per_user
+    assert values is not None
     figures = {f"{name}@{k}": found[f"{name}@{length}"] for name in _SHOWN}
     figures["mrr"] = found[f"mrr@{length}"]
-    if metric == "loss":
-        figures["loss"] = judge_next(model, asked, max_history=max_history).loss
-    return figures
+    if metric != "loss":
+        return Validation(figures, values[f"{metric.partition('@')[0]}@{length}"])
+    next_items = judge_next(model, asked, max_history=max_history, keep_per_example=True)
+    assert next_items.per_example is not None
+    figures["loss"] = next_items.loss
+    return Validation(figures, next_items.per_example["loss"])
 
 
 def judge_users(
@@ -128,10 +183,12 @@ def judge_users(
     )
 
 
-def judge_next(model: Model, asked: Holdout, *, max_history: int) -> RankingReport:
+def judge_next(
+    model: Model, asked: Holdout, *, max_history: int, keep_per_example: bool = False
+) -> RankingReport:
     """Rank the first item that each user chose among all classes, those they had included."""
-    examples: object = _NextItems(asked, max_history)
-    return evaluate_ranking(model.log_prob, examples)  # type: ignore[arg-type]
+    examples: Any = _NextItems(asked, max_history)
+    return evaluate_ranking(model.log_prob, examples, keep_per_example=keep_per_example)
 
 
 class _NextItems:

@@ -38,7 +38,7 @@ from widemax.runs.folder import (
     stored_vocabulary,
 )
 from widemax.runs.item_data import shown_columns, store_features
-from widemax.runs.judging import ranks_seen, validation_of
+from widemax.runs.judging import floor_of, ranks_seen, validation_of
 from widemax.runs.kept_data import earlier_histories, keep_data, refit_summary
 from widemax.runs.run import Run
 from widemax.runs.source import (
@@ -63,11 +63,18 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def plan_of(
-    config: Config, steps: Steps, *, total_steps: int = 0, part_of_time: float = 1.0
+    config: Config,
+    steps: Steps,
+    *,
+    of_epoch: int,
+    total_steps: int = 0,
+    part_of_time: float = 1.0,
+    floor: float | None = None,
 ) -> Plan:
     """Return what of a configuration concerns the loop.
 
-    ``total_steps`` stands in for the length that it sets; of its time there is ``part_of_time``.
+    An epoch is ``of_epoch`` interactions or words. ``total_steps`` stands in for the length that is
+    set; of the time there is ``part_of_time``; patience begins at the ``floor``.
     """
     total = 1
     if not isinstance(steps, FitSteps):
@@ -83,6 +90,8 @@ def plan_of(
         time_budget=config.time_budget * part_of_time or math.inf,
         validate_every=config.validate_every,
         patience=config.patience,
+        patience_steps=math.ceil(config.patience_examples / max(1, of_epoch) * steps.per_epoch),
+        floor=floor,
         checkpoint_every=config.checkpoint_every,
         metric=config.metric,
     )
@@ -139,7 +148,8 @@ class Training:
         assert split.final is not None
         self.model, steps, _ = _built(config, data, split.final, split.final_goals, self.learned)
         total = max(1, round(epochs * steps.per_epoch))
-        plan = replace(plan_of(config, steps, total_steps=total), time_budget=math.inf, patience=0)
+        plan = plan_of(config, steps, of_epoch=len(split.final.values), total_steps=total)
+        plan = replace(plan, time_budget=math.inf, patience=0)
         store = refit_store(self.folder, done.best_step or done.step, keep_last=config.keep_last)
         _remove_other_refits(self.folder, store.folder)
         self.loop = Loop(steps, plan, store=store, on_step=on_step)
@@ -237,7 +247,13 @@ def prepare(
     store = CheckpointStore(folder, keep_last=config.keep_last)
     loop = Loop(
         steps,
-        plan_of(config, steps, part_of_time=_part_of_time(split) if refits else 1.0),
+        plan_of(
+            config,
+            steps,
+            of_epoch=len(split.sequences.values),
+            part_of_time=_part_of_time(split) if refits else 1.0,
+            floor=_floor(config, steps, data, split, with_seen=with_seen),
+        ),
         store=store,
         validate=validation_of(
             model,
@@ -311,6 +327,16 @@ def _refits(config: Config, split: Split) -> bool:
     if config.refit and split.validation is None and "refit" in config.given:
         raise ValueError("refit has no effect: the data are too few to hold any out for validation")
     return bool(config.refit) and split.validation is not None
+
+
+def _floor(
+    config: Config, steps: Steps, data: DataSummary, split: Split, *, with_seen: bool
+) -> float | None:
+    """Return what a model must have come to before patience may end its training."""
+    if isinstance(steps, FitSteps) or not config.patience:
+        return None
+    counts = torch.bincount(split.sequences.values, minlength=len(data.vocabulary))
+    return floor_of(split.validation, counts, config.metric, with_seen=with_seen)
 
 
 def _part_of_time(split: Split) -> float:

@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import FrameType
 
+from torch import Tensor
+
 from widemax.storage.state_dicts import flatten_state, unflatten_state
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.steps import Steps
+from widemax.training.stopping import Difference, Validation
 from widemax.training.tracking import Tracker
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -37,6 +40,10 @@ class Plan:
     """Every how many steps to validate; 0 is at the end of each epoch."""
     patience: int = 0
     """After how many validations without a better metric to stop; 0 is never."""
+    patience_steps: int = 0
+    """How many steps must have passed since the best one, too."""
+    floor: float | None = None
+    """What the metric must have reached before patience counts."""
     checkpoint_every: int = 0
     """Every how many steps to save; 0 is at the end of each epoch."""
     metric: str = "loss"
@@ -55,8 +62,8 @@ class Progress:
     """The best metric so far, as something to minimise."""
     best_step: int = 0
     """The step it was measured at."""
-    waited: int = 0
-    """How many validations since then were no better."""
+    waited: float = 0
+    """How many validations since then were no better; half of one that is so within its error."""
     finished: str = ""
     """Why training ended: "steps", "time" or "patience"; empty while it has not."""
 
@@ -99,6 +106,7 @@ class Loop:
         self.store, self.validate, self.trackers = store, validate, trackers
         self.on_step, self.on_validation = on_step, on_validation
         self.progress = Progress()
+        self._best_values: Tensor | None = None
         self._stop_signal = 0
 
     def run(self) -> Progress:
@@ -138,28 +146,45 @@ class Loop:
         progress, plan = self.progress, self.plan
         self.steps.publish()
         self.model.eval()
-        metrics = dict(self.validate())
+        metrics = Validation(found := self.validate(), getattr(found, "per_question", None))
         # Kept as something to minimise: recall and its like are better when larger.
-        value = metrics[plan.metric] * (1 if plan.metric == "loss" else -1)
+        sign = 1 if plan.metric == "loss" else -1
+        value = metrics[plan.metric] * sign
         _warn_if_not_finite(plan.metric, value)
-        is_best = value < progress.best
+        is_best, step = value < progress.best, 1.0
+        if (values := metrics.per_question) is not None:
+            metrics["standard_error"] = Difference.of(values).error
+            if self._best_values is not None:
+                behind = Difference.of((values - self._best_values) * sign)
+                metrics |= {"behind_best": behind.mean, "behind_best_error": behind.error}
+                # Half of one that may be as good: noise alone must not end a training.
+                step = 1.0 if behind.mean > behind.error else 0.5
         if is_best:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
-        else:
-            progress.waited += 1
-            if plan.patience and progress.waited >= plan.patience:
-                progress.finished = "patience"
+            self._best_values = values
+        elif plan.floor is None or progress.best < plan.floor * sign:
+            progress.waited += step
+        if self._out_of_patience():
+            progress.finished = "patience"
         for tracker in self.trackers:
             tracker.log(progress.step, {**metrics, "seconds": progress.seconds})
         self.on_validation(progress, metrics)
         return is_best
+
+    def _out_of_patience(self) -> bool:
+        progress, plan = self.progress, self.plan
+        since = progress.step - progress.best_step
+        return 0 < plan.patience <= progress.waited and since >= plan.patience_steps
 
     def save(self) -> None:
         """Save everything that the next step depends on."""
         if self.progress.step in self.store.steps():
             return
         self.steps.publish()
-        tensors, rest = flatten_state({"progress": asdict(self.progress), **self.steps.state()})
+        best = {} if self._best_values is None else {"best_values": self._best_values}
+        tensors, rest = flatten_state(
+            {"progress": asdict(self.progress), **best, **self.steps.state()}
+        )
         progress = self.progress
         metric = progress.best if progress.best_step == progress.step else None
         self.store.save(progress.step, self.model.state_dict(), tensors, rest, metric=metric)
@@ -173,6 +198,7 @@ class Loop:
         state = unflatten_state(checkpoint.state_tensors(), checkpoint.state)
         self.steps.load_state(state)
         self.progress = Progress(**state["progress"])
+        self._best_values = state.get("best_values")
         if self._may_continue():
             self.progress.finished = ""
         return True
@@ -182,7 +208,7 @@ class Loop:
         progress, plan = self.progress, self.plan
         if progress.step >= plan.total_steps or progress.seconds >= plan.time_budget:
             return False
-        return not plan.patience or progress.waited < plan.patience
+        return not self._out_of_patience()
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
