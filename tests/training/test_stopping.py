@@ -143,3 +143,22 @@ def test_what_more_time_would_bring_is_said(log, tmp_path):
     assert "loss still fell, by " in said.stderr
     assert "over the last third: --resume --epochs 24 would go on" in said.stderr
     assert " ± " in said.stderr
+    assert "to beat" not in said.stderr
+
+
+def test_how_sure_the_choice_is_is_said(log, tmp_path):
+    flags = "--model next-item --head full --epochs 12 --dimension 8 --metric ndcg@5"
+    arguments = ["train", str(log), "--folder", str(tmp_path / "run"), *flags.split()]
+    said = CliRunner().invoke(app, [*arguments, "--learning-rate", "1"])
+    assert said.exit_code == 0, said.output
+    training = prepare(log, CONFIG, tmp_path / "other")
+    training.loop.store.close()
+    floor = training.loop.plan.floor
+    assert f"to beat: popularity, ndcg@5 {floor:.4f} in validation" in said.stderr
+    rows = wm.load(tmp_path / "run").metrics
+    best, last = max(rows, key=lambda row: row["ndcg@5"]), rows[-1]
+    assert best["step"] != last["step"]
+    assert (
+        f"best ndcg@5 {best['ndcg@5']:.4f} at step {best['step']:,}, the last is "
+        f"{last['behind_best']:.4f} ± {last['behind_best_error']:.4f} behind"
+    ) in said.stderr

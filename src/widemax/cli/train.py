@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,26 +141,34 @@ def train_run(
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
     display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
-    if more := _more_would_help(training, progress):
-        display.say(more)
+    for line in _closing(training, progress):
+        display.say(line)
 
 
-def _more_would_help(training: Training, progress: TrainingProgress) -> str:
-    """Return how to go on where the metric still rose when training ended; else nothing."""
+def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
+    """Yield how sure the choice of the best checkpoint is, and what more time would bring."""
     from widemax.training.stopping import rise
     from widemax.training.tracking import read_metrics
 
     config, metric = training.config, training.config.metric
     rows = read_metrics(training.folder / "metrics.jsonl")
+    rows = [row for row in rows if row.get(metric) is not None]
     sign = -1 if metric == "loss" else 1
-    curve = [(row["step"], sign * row[metric]) for row in rows if row.get(metric) is not None]
-    share = rise(curve)
+    if len(rows) < 2:
+        return
+    best, last = max(rows, key=lambda row: sign * row[metric]), rows[-1]
+    if best["step"] != last["step"] and last.get("behind_best_error"):
+        yield (
+            f"best {metric} {best[metric]:.4f} at step {best['step']:,}, the last is "
+            f"{last['behind_best']:.4f} ± {last['behind_best_error']:.4f} behind"
+        )
+    share = rise([(row["step"], sign * row[metric]) for row in rows])
     # What patience has ended has not risen; a last fit has no curve of its own.
     if share is None or progress.finished == "patience":
-        return ""
+        return
     name = "time_budget" if progress.finished == "time" else "steps" if config.steps else "epochs"
     longer = f"--resume {config.options[name].flag} {2 * config.values[name]:g}"
-    return (
+    yield (
         f"{metric} still {'fell' if sign < 0 else 'rose'}, by {share:.1%} over the last third: "
         f"{longer} would go on"
     ).replace("%", " %")
@@ -219,6 +227,8 @@ class _Display:
 
         if later := training.description.get("later"):
             self.say(looks_ahead(*later))
+        if (floor := training.loop.plan.floor) is not None:
+            self.say(f"to beat: popularity, {training.config.metric} {floor:.4f} in validation")
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.
         if (why := training.config.origins.get("trainer", "")).startswith("because"):
             self.say(f"trainer {training.config.trainer}, {why}")

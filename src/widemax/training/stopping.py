@@ -55,7 +55,7 @@ def rise(curve: Sequence[tuple[int, float]]) -> float | None:
     >>> rise([(step, 0.5) for step in range(1, 10)])
     """
     last = curve[-1][0] if curve else 0
-    part = [each for each in curve if each[0] >= last * 2 / 3][-max(3, len(curve)) :]
+    part = [each for each in curve if each[0] >= last * 2 / 3]
     if len(curve) < _FEWEST or len(part) < 3:
         return None
     steps, values = (torch.tensor(each, dtype=torch.float64) for each in zip(*part, strict=True))
