@@ -66,16 +66,18 @@ def plan_of(
     config: Config,
     steps: Steps,
     *,
-    of_epoch: int,
+    of_epoch: int = 0,
     total_steps: int = 0,
     part_of_time: float = 1.0,
     floor: float | None = None,
 ) -> Plan:
     """Return what of a configuration concerns the loop.
 
-    An epoch is ``of_epoch`` interactions or words. ``total_steps`` stands in for the length that is
-    set; of the time there is ``part_of_time``; patience begins at the ``floor``.
+    An epoch is ``of_epoch`` interactions or words, by which ``patience_examples`` become steps.
+    ``total_steps`` stands in for the length that is set; of the time there is ``part_of_time``;
+    patience begins at the ``floor``.
     """
+    waiting = config.patience_examples / of_epoch * steps.per_epoch if of_epoch else 0
     total = 1
     if not isinstance(steps, FitSteps):
         total = total_steps or config.steps or config.epochs * steps.per_epoch
@@ -90,7 +92,7 @@ def plan_of(
         time_budget=config.time_budget * part_of_time or math.inf,
         validate_every=config.validate_every,
         patience=config.patience,
-        patience_steps=math.ceil(config.patience_examples / max(1, of_epoch) * steps.per_epoch),
+        patience_steps=math.ceil(waiting),
         floor=floor,
         checkpoint_every=config.checkpoint_every,
         metric=config.metric,
