@@ -57,6 +57,7 @@ CASES = {
     "sasrec, plain": (SASRec, {"block": "sasrec", "expansion": 1}),
     "sasrec, from the end": (SASRec, {"positions": "last"}),
     "sasrec, cosine": (SASRec, {"similarity": "cosine", "temperature": 0.1}),
+    "sasrec, ligr": (SASRec, {"block": "ligr", "expansion": 2, "positions": "last"}),
     "mind": (MIND, {"num_interests": 3}),
     "mind, all it reads": (
         MIND,

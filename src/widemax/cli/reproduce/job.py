@@ -69,7 +69,7 @@ def run_set(
             _call(evaluate)
         kept.add(row, commands, json.loads(printed.getvalue()))
     if flags:
-        console.print(f"with {shlex.join(flags)}, unlike the figures", markup=False)
+        console.print(f"trained with {shlex.join(flags)} besides the usual settings", markup=False)
     console.print(_table(chosen, {row: kept.rows[row]["figures"] for row in rows}))
     console.print(f"kept in {printable(kept.path)}", markup=False, soft_wrap=True)
 
