@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from widemax.limits import ABSENT as ABSENT
+from widemax.limits import check_fraction as check_fraction
+from widemax.limits import check_not_negative as check_not_negative
+from widemax.limits import check_positive as check_positive
+from widemax.limits import check_whole as check_whole
+from widemax.limits import is_finite
 
 MAX_CLASSES = 2**40
 """Most classes of a sampler without a table; float64 still distinguishes every id."""
@@ -24,19 +30,6 @@ MAX_SAMPLES = 2**28
 MAX_DISTORTION = 10
 """Largest power of counts, above 0 and below."""
 
-ABSENT = -1
-"""Marks a missing entry in a padded row of ids: no class has this id."""
-
-
-def check_whole(name: str, value: SupportsIndex, least: int, most: int) -> int:
-    """Return ``value`` as an int if it is a whole number, Python's or NumPy's, in these limits."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} must be a whole number, got {value!r}")
-    number = operator.index(value)
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be between {least:,} and {most:,}, got {number:,}")
-    return number
-
 
 def check_num_classes(num_classes: int, *, limit: int = MAX_CLASSES) -> int:
     """Return ``num_classes`` if it lies between 1 and ``limit``."""
@@ -49,31 +42,6 @@ def check_num_samples(num_samples: int | None, *, rows: int = 1) -> int:
         raise ValueError("num_samples must be given: this sampler draws as many as it is asked for")
     name = "num_samples" if rows <= 1 else f"num_samples for each of {rows:,} rows"
     return check_whole(name, num_samples, 1, MAX_SAMPLES // max(rows, 1))
-
-
-def check_positive(name: str, value: float) -> float:
-    """Return ``value`` if it is a finite number above 0."""
-    if not (_is_finite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
-    return float(value)
-
-
-def check_not_negative(name: str, value: float) -> float:
-    """Return ``value`` if it is a finite number of at least 0."""
-    if not (_is_finite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
-    return float(value)
-
-
-def check_fraction(name: str, value: float) -> float:
-    """Return ``value`` if 0 ≤ value < 1."""
-    if not (_is_finite(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
-    return float(value)
-
-
-def _is_finite(value: float) -> bool:
-    return hasattr(value, "__float__") and math.isfinite(value)
 
 
 def check_tensor(name: str, value: Tensor) -> Tensor:
@@ -237,7 +205,7 @@ def distorted_weights(counts: Counts, num_classes: int, distortion: float) -> ND
     >>> [distorted_weights([4, 1, 0], 3, power).tolist() for power in (0.5, -0.5)]
     [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0]]
     """
-    if not (_is_finite(distortion) and abs(distortion) <= MAX_DISTORTION):
+    if not (is_finite(distortion) and abs(distortion) <= MAX_DISTORTION):
         raise ValueError(
             f"distortion must be a finite number between {-MAX_DISTORTION} and {MAX_DISTORTION}, "
             f"got {distortion!r}"

@@ -44,7 +44,7 @@ def runs(
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     with starting():
-        from widemax.runs.folder import check_run
+        from widemax.runs.description import check_run
         from widemax.runs.trained_model import is_refitted
         from widemax.training.tracking import read_metrics
 

@@ -18,6 +18,7 @@ from widemax.declarations import Setup, Value
 from widemax.declarations.table import declaration_of
 from widemax.encoders.dense import DenseEncoder
 from widemax.heads import Head
+from widemax.scoring import TableScorer
 from widemax.validation import ABSENT, Counts
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys
@@ -186,6 +187,26 @@ class Model(nn.Module, ABC):
     def key_vectors(self) -> Tensor | None:
         """Return the vectors that stand for the classes, [V, D]; None: those of the head."""
         return None
+
+    @torch.no_grad()
+    def vectors_name(self) -> str:
+        """Return which tensor of the state has the vectors of the classes, up to their lengths.
+
+        Empty if none has: they are computed, or the model counts.
+        """
+        own = self.key_vectors()
+        if own is None:
+            # Trees and clusters have no class vectors: those of the classes as input stand in.
+            scorer = getattr(self.head, "scorer", None)
+            holder = self.encoder if scorer is None else scorer
+            computed = scorer is not None and not isinstance(scorer, TableScorer)
+            own = None if computed else getattr(holder, "weight", None)
+        if own is None:
+            return ""
+        for name, tensor in self.state_dict().items():
+            if tensor.data_ptr() == own.data_ptr() and tensor.shape == own.shape:
+                return name
+        return ""
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""

@@ -13,22 +13,29 @@ from torch import Tensor
 from widemax.config import Config
 from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
-from widemax.data.reading.tables import table_errors
 from widemax.data.summary import DataSummary
 from widemax.declarations import Value
+from widemax.runs.description import (
+    CONFIG,
+    DESCRIPTION,
+    FORMAT_VERSION,
+    SHOWN,
+    VERSION_FIELD,
+    VOCABULARY,
+    check_run,
+    check_unchanged,
+    holds_run,
+    stored_vocabulary,
+)
 from widemax.storage.files import atomic_write, make_folder
-from widemax.storage.manifest import check_file, file_sha256, read_manifest, write_manifest
+from widemax.storage.manifest import file_sha256, read_manifest, write_manifest
 from widemax.vocabulary import Vocabulary
-
-FORMAT_VERSION = 2
 
 Spelling = Callable[[str], str]
 
-_VERSION = "format"
 _HASHED = (".parquet", ".safetensors", ".json", ".toml")
 """What of a folder is changed by nobody once it is written."""
 
-_DESCRIPTION, _CONFIG, _VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
 _CONTINUED = "continued.json"
 ADJUSTABLE = (
     "epochs",
@@ -44,20 +51,6 @@ ADJUSTABLE = (
     "tracking",
 )
 """Settings that may be others when a run is resumed: none of them decides what a step does."""
-_SHOWN = "items.parquet"
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "source": (str,),
-    "kind": (str,),
-    "classes": (int,),
-    "days": (float, int),
-    "sha256": (str,),
-    "files": (dict,),
-}
-
-
-def holds_run(folder: Path) -> bool:
-    """Return whether a run was begun there."""
-    return (folder / _DESCRIPTION).exists()
 
 
 def check_free(folder: Path) -> None:
@@ -85,11 +78,6 @@ def describe_source(path: str | Path, source: Source, *, grown: bool = False) ->
     }
 
 
-def has_grown(description: Mapping[str, Any]) -> bool:
-    """Return whether some classes are of an older run, so that the source does not name all."""
-    return description.get("grown") is True
-
-
 def _bytes(tensor: Tensor) -> bytes:
     return tensor.contiguous().numpy().tobytes()
 
@@ -99,21 +87,12 @@ def create_folder(
 ) -> None:
     """Make the folder of a run that is not one yet: ``finish_folder`` makes it one."""
     make_folder(folder)
-    with atomic_write(folder / _CONFIG) as file:
+    with atomic_write(folder / CONFIG) as file:
         file.write(to_toml(config).encode())
-    source.vocabulary.save(folder / _VOCABULARY)
+    source.vocabulary.save(folder / VOCABULARY)
     if shown is not None:
-        with atomic_write(folder / _SHOWN) as file:
+        with atomic_write(folder / SHOWN) as file:
             shown.write_parquet(file)
-
-
-def stored_titles(folder: Path) -> pl.DataFrame | None:
-    """Return what a run shows of its items, a row for each class; None if there is nothing."""
-    if not has_file(folder, _SHOWN):
-        return None
-    path = check_unchanged(folder, _SHOWN)
-    with table_errors(path):
-        return pl.read_parquet(path, glob=False, hive_partitioning=False)
 
 
 def finish_folder(folder: Path, description: Mapping[str, Any]) -> None:
@@ -124,41 +103,12 @@ def finish_folder(folder: Path, description: Mapping[str, Any]) -> None:
     )
     files = {name: file_sha256(folder / name) for name in names}
     content = {**description, "files": files}
-    write_manifest(folder / _DESCRIPTION, FORMAT_VERSION, content, version_field=_VERSION)
-
-
-def check_run(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, if this is the folder of a run that we can read."""
-    path = folder / _DESCRIPTION
-    if not path.is_file():
-        raise ValueError(f"{folder} is not the folder of a run: it has no {_DESCRIPTION}")
-    description = read_manifest(
-        path, FORMAT_VERSION, version_field=_VERSION, if_older="train it again"
-    )
-    for name, wanted in _FIELDS.items():
-        if type(description.get(name)) not in wanted:
-            raise ValueError(
-                f"{path} is damaged: its field {name!r} must be of type {wanted[0].__name__}, "
-                f"got {str(description.get(name))[:60]!r}"
-            )
-    return description
-
-
-def has_file(folder: Path, name: str) -> bool:
-    """Return whether a file was written when the run was begun, even if it is gone by now."""
-    return name in check_run(folder)["files"]
-
-
-def check_unchanged(folder: Path, name: str) -> Path:
-    """Return the path of a file of a run, if it is still what was written."""
-    path = folder / name
-    check_file(path, sha256=check_run(folder)["files"].get(name))
-    return path
+    write_manifest(folder / DESCRIPTION, FORMAT_VERSION, content, version_field=VERSION_FIELD)
 
 
 def stored_config(folder: Path) -> Config:
     """Return the configuration that a run was started with."""
-    path = check_unchanged(folder, _CONFIG)
+    path = check_unchanged(folder, CONFIG)
     values: dict[str, Any] = {**read_toml(path), **_continued(folder)}
     try:
         return Config(source=check_run(folder)["kind"], **values)
@@ -171,8 +121,8 @@ def _continued(folder: Path) -> dict[str, Any]:
     path = folder / _CONTINUED
     if not path.exists():
         return {}
-    found = read_manifest(path, FORMAT_VERSION, version_field=_VERSION)
-    values = {name: value for name, value in found.items() if name != _VERSION}
+    found = read_manifest(path, FORMAT_VERSION, version_field=VERSION_FIELD)
+    values = {name: value for name, value in found.items() if name != VERSION_FIELD}
     if wrong := values.keys() - {*ADJUSTABLE}:
         raise ValueError(f"{path} is damaged: {min(wrong)!r} cannot be changed in a run")
     return values
@@ -189,7 +139,7 @@ def continue_with(folder: Path, given: Mapping[str, Value]) -> None:
     if changed:
         content = {**_continued(folder), **changed}
         stored_config(folder).changed(**changed)  # refuses what does not fit
-        write_manifest(folder / _CONTINUED, FORMAT_VERSION, content, version_field=_VERSION)
+        write_manifest(folder / _CONTINUED, FORMAT_VERSION, content, version_field=VERSION_FIELD)
 
 
 def check_same_settings(folder: Path, given: Mapping[str, Value], spelling: Spelling = str) -> None:
@@ -209,17 +159,6 @@ def check_same_settings(folder: Path, given: Mapping[str, Value], spelling: Spel
                 f"{stored[name]!r}: a run that is resumed keeps its settings; leave it out, or "
                 "train in another folder"
             )
-
-
-def stored_vocabulary(folder: Path) -> Vocabulary:
-    """Return the vocabulary that a run was started with, if it is still the same."""
-    path = check_unchanged(folder, _VOCABULARY)
-    vocabulary, classes = Vocabulary.load(path), check_run(folder)["classes"]
-    if len(vocabulary) != classes:
-        raise ValueError(
-            f"{path} has {len(vocabulary):,} keys where {_DESCRIPTION} states {classes} classes"
-        )
-    return vocabulary
 
 
 def check_same_source(folder: Path, description: Mapping[str, Any], vocabulary: Vocabulary) -> None:

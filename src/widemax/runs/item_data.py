@@ -12,9 +12,9 @@ import torch
 from widemax.config import Config
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
 from widemax.data.features import key_column_of, read_feature_frame
-from widemax.runs.folder import check_unchanged, has_file
+from widemax.runs.description import check_unchanged, has_file
 from widemax.storage.files import atomic_write, read_text
-from widemax.storage.state_dicts import parse_json
+from widemax.storage.json_text import parse_json
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import as_keys
 

@@ -16,7 +16,7 @@ from widemax.data.reading.tables import table_errors
 from widemax.data.sequences import offsets_of
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
-from widemax.runs.folder import check_run, check_unchanged, has_file, stored_vocabulary
+from widemax.runs.description import check_run, check_unchanged, has_file, stored_vocabulary
 from widemax.runs.item_data import ITEMS, USERS, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors

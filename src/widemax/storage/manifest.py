@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypedDict
 
 from widemax.storage.files import atomic_write, check_regular
-from widemax.storage.state_dicts import parse_json
+from widemax.storage.json_text import parse_json
 
 VERSION_FIELD = "format_version"
 

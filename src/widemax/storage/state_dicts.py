@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_DEPTH = 100
 """Deepest nesting of a state; every reader of JSON has such a limit."""
@@ -63,6 +63,8 @@ def unflatten_state(tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> d
 def _encode(value: Any, path: tuple[Any, ...], tensors: dict[str, Tensor]) -> Any:
     if len(path) > MAX_DEPTH:
         raise ValueError(f"state must nest at most {MAX_DEPTH} deep, got {_name(path[:5])} …")
+    from torch import Tensor  # here: what is read holds none, and does not wait for torch
+
     kind = type(value)
     if isinstance(value, Tensor):
         name = _name(path)
@@ -134,17 +136,3 @@ def _decode_tagged(tag: str, content: Any, tensors: Mapping[str, Tensor]) -> Any
 
 def _is_item(item: Any) -> bool:
     return isinstance(item, list) and len(item) == 2 and type(item[0]) in (int, str)
-
-
-def parse_json(name: str, text: str | bytes) -> Any:
-    """Return the value of JSON text; NaN and Infinity, which JSON does not have, are refused."""
-    try:
-        # Bytes are decoded here: json would guess at UTF-16 and UTF-32 too.
-        given = text if isinstance(text, str) else text.decode()
-        return json.loads(given, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name} is not whole JSON: {error}") from error
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")

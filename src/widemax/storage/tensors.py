@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from widemax.storage.files import check_regular
-from widemax.storage.state_dicts import parse_json
+from widemax.storage.json_text import parse_json
 
 MAX_HEADER_BYTES = 100_000_000
 """Longest header that readers of safetensors take."""

@@ -1,6 +1,9 @@
 """Training: the loop, its checkpoints, and what it is held to."""
 
-from widemax.training.guard import NonFiniteError, check_finite
-from widemax.training.loop import Interrupted
+import lazy_loader
 
-__all__ = ["Interrupted", "NonFiniteError", "check_finite"]
+# Checkpoints are looked at where torch is not wanted.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={"guard": ["NonFiniteError", "check_finite"], "loop": ["Interrupted"]},
+)

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
+from widemax.storage.json_text import parse_json
 from widemax.storage.manifest import (
     DamagedFileError,
     FileRecord,
@@ -21,8 +20,11 @@ from widemax.storage.manifest import (
     reading,
     write_manifest,
 )
-from widemax.storage.state_dicts import flatten_state, parse_json, unflatten_state
-from widemax.storage.tensors import read_tensors, serialize_tensors
+from widemax.storage.state_dicts import flatten_state, unflatten_state
+
+# Checkpoints are looked at without torch; it is loaded with their tensors.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -65,6 +67,8 @@ class Checkpoint:
     """What resumes the run, except tensors; ``unflatten_state`` puts those back."""
     records: Mapping[str, Mapping[str, Any]]
     """Size and sha256 of each file."""
+    vectors: str = ""
+    """The tensor of the model whose rows are the vectors of the classes; empty: none is."""
 
     def model_tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the model; names that were tied share one again."""
@@ -74,12 +78,19 @@ class Checkpoint:
         """Return the tensors of the optimiser and whatever else resumes the run."""
         return self._read(_STATE_TENSORS)
 
+    def model_file(self) -> Path:
+        """Return the file of the model's tensors, if it is what was saved."""
+        self._check(_MODEL)
+        return self.folder / _MODEL
+
     def check(self) -> None:
         """Raise ``DamagedCheckpointError`` if any file is not what was saved."""
         for name in self.records:
             self._check(name)
 
     def _read(self, name: str) -> dict[str, Tensor]:
+        from widemax.storage.tensors import read_tensors
+
         self._check(name)
         return read_tensors(self.folder / name)
 
@@ -96,8 +107,11 @@ def write_checkpoint(
     state_tensors: Mapping[str, Tensor],
     state: Mapping[Any, Any],
     metric: float | None,
+    vectors: str = "",
 ) -> None:
     """Make ``folder`` and put a whole checkpoint into it and on disk, the manifest last."""
+    from widemax.storage.tensors import serialize_tensors
+
     contents = {
         _MODEL: serialize_tensors(model_tensors),
         _STATE_TENSORS: serialize_tensors(state_tensors),
@@ -105,7 +119,8 @@ def write_checkpoint(
     }
     folder.mkdir()
     records = {name: _write(folder / name, chunks) for name, chunks in contents.items()}
-    write_manifest(folder / MANIFEST, FORMAT_VERSION, {"step": step, "files": records})
+    content = {"step": step, "files": records, "vectors": vectors}
+    write_manifest(folder / MANIFEST, FORMAT_VERSION, content)
 
 
 def _serialize_state(state: Mapping[Any, Any], metric: float | None) -> list[memoryview]:
@@ -131,7 +146,7 @@ def _write(path: Path, chunks: Iterable[memoryview]) -> FileRecord:
 
 def open_checkpoint(folder: Path, step: int) -> Checkpoint:
     """Return the checkpoint in ``folder``; of its files only the state is read and checked yet."""
-    checkpoint = Checkpoint(folder, step, None, {}, _read_records(folder / MANIFEST, step))
+    checkpoint = Checkpoint(folder, step, None, {}, *_read_records(folder / MANIFEST, step))
     checkpoint._check(_STATE)
     path = folder / _STATE
     with _as_damaged_checkpoint(), reading(path):
@@ -148,8 +163,8 @@ def open_checkpoint(folder: Path, step: int) -> Checkpoint:
     return replace(checkpoint, **content)
 
 
-def _read_records(path: Path, step: int) -> dict[str, dict[str, Any]]:
-    """Return size and sha256 of each file, as the manifest of this step gives them."""
+def _read_records(path: Path, step: int) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return size and sha256 of each file, and which tensor holds the vectors, by the manifest."""
     with _as_damaged_checkpoint():
         manifest = read_manifest(path, FORMAT_VERSION)
     if manifest.get("step") != step:
@@ -159,7 +174,10 @@ def _read_records(path: Path, step: int) -> dict[str, dict[str, Any]]:
         raise DamagedCheckpointError(path, "must list the files of a checkpoint")
     if not all(isinstance(record, dict) for record in files.values()):
         raise DamagedCheckpointError(path, "must give size and sha256 of each file")
-    return files
+    vectors = manifest.get("vectors", "")
+    if not isinstance(vectors, str):
+        raise DamagedCheckpointError(path, "must name a tensor as vectors")
+    return files, vectors
 
 
 @contextmanager

@@ -9,10 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from torch import Tensor
-
+from widemax.limits import check_whole
 from widemax.storage.files import is_temporary, sync_folder, temporary_name
 from widemax.storage.locks import lock_for_writing
 from widemax.training.checkpoint_files import (
@@ -22,7 +21,9 @@ from widemax.training.checkpoint_files import (
     open_checkpoint,
     write_checkpoint,
 )
-from widemax.validation import check_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_STEP = 2**63 - 1
 
@@ -117,9 +118,11 @@ class CheckpointStore:
         state: Mapping[Any, Any],
         *,
         metric: float | None = None,
+        vectors: str = "",
     ) -> None:
         """Save the checkpoint of a step; smaller metrics are better.
 
+        ``vectors`` names the tensor that has the vectors of the classes, if there is one.
         ``state`` nests what ``flatten_state`` takes, except tensors. When this raises, all that
         was saved before is there as before.
         """
@@ -131,7 +134,9 @@ class CheckpointStore:
         temporary = self._root / temporary_name()
         with self._naming_the_folder(f"save step {step:,}"):
             try:
-                write_checkpoint(temporary, step, model_tensors, state_tensors, state, metric)
+                write_checkpoint(
+                    temporary, step, model_tensors, state_tensors, state, metric, vectors
+                )
                 if step in overtaken:
                     self._remove(step)
                 temporary.rename(self._path(step))

@@ -187,7 +187,16 @@ class Loop:
         )
         progress = self.progress
         metric = progress.best if progress.best_step == progress.step else None
-        self.store.save(progress.step, self.model.state_dict(), tensors, rest, metric=metric)
+        # Any module can be trained; a model knows which of its tensors its vectors are.
+        named: Callable[[], str] = getattr(self.model, "vectors_name", str)
+        self.store.save(
+            progress.step,
+            self.model.state_dict(),
+            tensors,
+            rest,
+            metric=metric,
+            vectors=named(),
+        )
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; return whether there is one."""

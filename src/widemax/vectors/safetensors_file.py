@@ -12,8 +12,8 @@ import torch
 
 from widemax.declarations import declare
 from widemax.storage.files import atomic_write, open_to_read
+from widemax.storage.json_text import parse_json
 from widemax.storage.manifest import check_version
-from widemax.storage.state_dicts import parse_json
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import as_array, bytes_left
 from widemax.vocabulary.keys import quoted

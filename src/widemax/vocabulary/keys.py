@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import polars as pl
-from torch import Tensor
 
 from widemax.storage.files import read_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Key: TypeAlias = str | int
 Keys: TypeAlias = "pl.Series | np.ndarray[Any, Any] | Tensor | Sequence[str] | Sequence[int]"
@@ -47,13 +49,15 @@ def as_whole_numbers(name: str, values: Counts) -> pl.Series:
 
 
 def _as_series(name: str, values: Keys | Counts) -> pl.Series:
-    if not isinstance(values, pl.Series | np.ndarray | Tensor | list | tuple):
+    # Only a tensor can be detached: torch itself need not be loaded to know one.
+    given = values.detach().cpu().numpy() if hasattr(values, "detach") else values
+    if not isinstance(given, pl.Series | np.ndarray | list | tuple):
         raise ValueError(
             f"{name} must be a polars Series, NumPy array, tensor or list, "
             f"got {type(values).__name__}"
         )
     try:
-        return pl.Series(values.detach().cpu().numpy() if isinstance(values, Tensor) else values)
+        return pl.Series(given)
     except (TypeError, OverflowError, UnicodeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{name} must all be of one type: {error}") from error
 

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
 
+from widemax.limits import ABSENT, check_whole
 from widemax.storage.files import read_table, write_table
 from widemax.storage.manifest import check_version
-from widemax.validation import ABSENT, check_ids, check_whole
 from widemax.vocabulary.keys import (
     MAX_TOTAL,
     Counts,
@@ -31,6 +29,10 @@ from widemax.vocabulary.keys import (
     quoted,
     read_count_lines,
 )
+
+# torch is loaded by what returns tensors: a run is asked for its words without it.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT_VERSION = 1
 _VERSION_FIELD = "widemax.vocabulary.version"
@@ -194,6 +196,10 @@ class Vocabulary:
 
     def decode(self, ids: Tensor | np.ndarray[Any, Any] | Sequence[int]) -> list[Key]:
         """Return the keys of the classes ``ids`` [N]."""
+        import torch
+
+        from widemax.validation import check_ids
+
         try:
             given = torch.as_tensor(ids)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -287,6 +293,8 @@ class Vocabulary:
 
         Weights follow by ``new_weight[new_ids] = old_weight``.
         """
+        import torch
+
         order = torch.sort(self.counts, descending=True, stable=True).indices
         new_ids = torch.empty_like(order).scatter_(0, order, torch.arange(len(self)))
         return Vocabulary(self.table[order.numpy()], self.unknown), new_ids
