@@ -44,8 +44,8 @@ def runs(
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     with starting():
+        from widemax.runs.chosen_checkpoint import is_refitted
         from widemax.runs.description import check_run
-        from widemax.runs.trained_model import is_refitted
         from widemax.training.tracking import read_metrics
 
     rows = []

@@ -81,7 +81,8 @@ def train(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
-        from widemax.runs.folder import check_free, holds_run
+        from widemax.runs.description import holds_run
+        from widemax.runs.folder import check_free
         from widemax.runs.source import kind_of
 
     # What is wrong with the folder is said before the source is looked for.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from widemax.runs.item_data import ITEMS, USERS, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key
+from widemax.vocabulary.keys import Key, key_like
 
 HISTORIES, TEST = "histories.parquet", "test.safetensors"
 
@@ -176,22 +175,6 @@ def joined_histories(earlier: pl.DataFrame, later: pl.DataFrame) -> pl.DataFrame
     repeats = after.list.head(before.list.len()) == before
     joined = pl.when(repeats).then(after).otherwise(pl.concat_list(before, after))
     return both.select(_USER, joined.alias(_ITEMS))
-
-
-def key_like(key: Key, dtype: pl.DataType) -> Key | None:
-    """Return a key as those of a column are; None if it cannot be one of them.
-
-    Text from a command line may stand for a whole number.
-
-    >>> key_like("07", pl.Int64()), key_like(7, pl.String()), key_like("tea", pl.Int64())
-    (7, '7', None)
-    """
-    text = str(key)
-    if not dtype.is_integer():
-        return text
-    if re.fullmatch("-?[0-9]{1,19}", text) is None or not -(2**63) <= int(text) < 2**63:
-        return None
-    return int(text)
 
 
 def num_users(path: Path) -> int:

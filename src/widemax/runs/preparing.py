@@ -21,21 +21,19 @@ from widemax.data.splitting.holding_out import Split, later_than_asked
 from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
+from widemax.runs.chosen_checkpoint import refit_store
+from widemax.runs.description import check_run, has_grown, holds_run, stored_vocabulary
 from widemax.runs.folder import (
     ADJUSTABLE,
     began_from_vectors,
     check_free,
-    check_run,
     check_same_settings,
     check_same_source,
     continue_with,
     create_folder,
     describe_source,
     finish_folder,
-    has_grown,
-    holds_run,
     stored_config,
-    stored_vocabulary,
 )
 from widemax.runs.item_data import shown_columns, store_features
 from widemax.runs.judging import floor_of, ranks_seen, validation_of
@@ -49,7 +47,6 @@ from widemax.runs.source import (
     read_with,
     split_source,
 )
-from widemax.runs.trained_model import refit_store
 from widemax.runs.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
 from widemax.training.checkpoints import CheckpointStore

@@ -30,13 +30,9 @@ from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
 from widemax.models import CBOW, SkipGram
-from widemax.runs.folder import (
-    check_run,
-    describe_source,
-    has_grown,
-    stored_config,
-    stored_titles,
-)
+from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, trained_checkpoint
+from widemax.runs.description import check_run, has_grown, stored_titles
+from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
 from widemax.runs.indexes import (
     NUM_QUERIES,
@@ -71,13 +67,7 @@ from widemax.runs.kept_data import (
 from widemax.runs.lookup import ids_of_title, nearest_titles
 from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.source import max_history, read_configured, read_with, split_source
-from widemax.runs.trained_model import (
-    BEST,
-    chosen_because,
-    load_model,
-    refitted_by,
-    trained_checkpoint,
-)
+from widemax.runs.trained_model import load_model
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors

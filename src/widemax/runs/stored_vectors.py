@@ -1,22 +1,92 @@
-"""The vectors of a run, read from its files without torch: what is similar, within half a second."""
+"""The vectors of a run, read from its files without torch, which takes seconds to load."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
-Vectors: TypeAlias = NDArray[np.floating[Any]]
+from widemax.config.toml import read_toml
+from widemax.limits import check_whole
+from widemax.runs.catalogue import Catalogue, Neighbour
+from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
+from widemax.runs.description import CONFIG, check_run, check_unchanged
+from widemax.training.checkpoint_files import Checkpoint
+from widemax.vocabulary.keys import Key
 
-_READABLE = ("F32", "F16", "F64")
-"""What NumPy has a type for; others are read with torch."""
+Vectors: TypeAlias = NDArray[np.float32]
+
+_READABLE = ("F32", "F16")
+"""What NumPy has a type for; other tables are read with torch."""
+
+
+class StoredVectors:
+    """What a run answers by its vectors alone: which keys are similar, and analogies.
+
+    The answers are those of ``Run``, which has the model too.
+    """
+
+    def __init__(self, folder: Path, found: Checkpoint, chosen: str, vectors: Vectors) -> None:
+        self.folder, self.step, self.chosen = folder, found.step, chosen
+        self.catalogue = Catalogue(folder)
+        self.vectors = vectors
+
+    @classmethod
+    def open(cls, folder: Path, checkpoint: str | int = BEST) -> StoredVectors | None:
+        """Return the vectors of a run; None if only its model has them: they are computed."""
+        check_run(folder)
+        metric = str(read_toml(check_unchanged(folder, CONFIG)).get("metric", ""))
+        found = trained_checkpoint(folder, checkpoint)
+        vectors = _table(found) if found.vectors else None
+        if vectors is None:
+            return None
+        return cls(folder, found, chosen_because(folder, found, checkpoint, metric), vectors)
+
+    def similar(self, key: Key, *, k: int = 10) -> list[Neighbour]:
+        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``."""
+        own = int(self.catalogue.ids([key], strict=True)[0])
+        return self._nearest(self.vectors[own], k, [own])
+
+    def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
+        """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
+        ids = self.catalogue.ids([a, b, c], strict=True).to_list()
+        return self._nearest(analogy_of(self.vectors[ids]), k, ids)
+
+    def _nearest(self, query: Vectors, k: int, left_out: Sequence[int]) -> list[Neighbour]:
+        ids, scores = nearest(self.vectors, query, check_whole("k", k, 1, 2**31), left_out=left_out)
+        return self.catalogue.neighbours(ids.tolist(), scores.tolist())
+
+
+def _table(found: Checkpoint) -> Vectors | None:
+    """Return the vectors of a checkpoint, mapped or read; None if NumPy has no such numbers."""
+    path = found.model_file()
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            name = found.vectors
+            if name not in file.keys():  # noqa: SIM118  # it is no dict
+                return None
+            if file.get_slice(name).get_dtype() not in _READABLE:
+                return None
+            table: Vectors = file.get_tensor(name).astype(np.float32, copy=False)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return table
+
+
+def analogy_of(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return b − a + c of the rows a, b, c [3, D], each of length 1."""
+    a, b, c = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    query: NDArray[Any] = b - a + c
+    return query
 
 
 def nearest(
-    vectors: Vectors, query: Vectors, k: int, *, left_out: Sequence[int] = ()
-) -> tuple[NDArray[np.int64], Vectors]:
+    vectors: NDArray[Any], query: NDArray[Any], k: int, *, left_out: Sequence[int] = ()
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return the ids and cosines of the k rows [V, D] nearest to a query [D], best first.
 
     Of equal ones the smaller id comes first; rows of length 0 have the cosine 0.

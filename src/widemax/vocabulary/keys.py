@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -131,6 +132,22 @@ def not_among(key: object, keys: pl.Series) -> str:
     short = some.filter(some.str.len_chars() <= _LONGEST_KEY_SHOWN)
     nearest = difflib.get_close_matches(key, short.to_list())
     return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
+
+
+def key_like(key: Key, dtype: pl.DataType) -> Key | None:
+    """Return a key as those of a column are; None if it cannot be one of them.
+
+    Text from a command line may stand for a whole number.
+
+    >>> key_like("07", pl.Int64()), key_like(7, pl.String()), key_like("tea", pl.Int64())
+    (7, '7', None)
+    """
+    text = str(key)
+    if not dtype.is_integer():
+        return text
+    if re.fullmatch("-?[0-9]{1,19}", text) is None or not -(2**63) <= int(text) < 2**63:
+        return None
+    return int(text)
 
 
 def quoted(key: object) -> str:

@@ -185,6 +185,14 @@ class Vocabulary:
         A key without a class gets the id of the unknown key. If the vocabulary has none, it is an
         error, or -1 with ``missing="mark"``.
         """
+        return self.ids_of(keys, missing=missing).to_torch()
+
+    def ids_of(self, keys: Keys, *, missing: Literal["error", "mark"] = "error") -> pl.Series:
+        """Return what ``encode`` does, as a column: without torch.
+
+        >>> Vocabulary.count(["tea", "rum", "tea"]).ids_of(["rum"]).to_list()
+        [1]
+        """
         if missing not in ("error", "mark"):
             raise ValueError(f"missing must be 'error' or 'mark', got {missing!r}")
         sought = self._like_own_keys(as_keys(keys))
@@ -192,7 +200,7 @@ class Vocabulary:
         if ids.null_count() and self._unknown_id is None and missing == "error":
             row = first_row(ids.is_null())
             raise ValueError(f"keys[{row}] {not_among(sought[row], self.keys)}")
-        return ids.fill_null(ABSENT if self._unknown_id is None else self._unknown_id).to_torch()
+        return ids.fill_null(ABSENT if self._unknown_id is None else self._unknown_id)
 
     def decode(self, ids: Tensor | np.ndarray[Any, Any] | Sequence[int]) -> list[Key]:
         """Return the keys of the classes ``ids`` [N]."""

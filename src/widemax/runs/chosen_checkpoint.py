@@ -1,0 +1,73 @@
+"""Which checkpoint of a run answers, and why that one; read without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from widemax.declarations.options import shown
+from widemax.training.checkpoint_files import Checkpoint
+from widemax.training.checkpoints import CheckpointStore
+
+BEST, LAST = "best", "last"
+
+_REFIT = "refit-"
+
+
+def trained_checkpoint(folder: Path, wanted: str | int = BEST) -> Checkpoint:
+    """Return a checkpoint of a run: "best" by validation, "last", or that of a step.
+
+    Where nothing was validated, the last is the best. Where the best was refitted, that is what the
+    refit has made of it; the last, and that of a step, are those of the training that validated.
+    """
+    store = CheckpointStore(folder)
+    if wanted not in (BEST, LAST):
+        if not str(wanted).isascii() or not str(wanted).isdigit():
+            raise ValueError(f"checkpoint must be best, last or a step, got {shown(wanted)}")
+        return store.load(int(wanted))
+    # In one expression, so that a damaged checkpoint is reported once.
+    best = store.best(skip_damaged=True) if wanted == BEST else None
+    found = best or store.latest(skip_damaged=True)
+    if found is None:
+        raise ValueError(f"{folder} has no checkpoint yet: it has not been trained")
+    return (finished_refit(folder, found.step) if wanted == BEST else None) or found
+
+
+def refit_store(folder: Path, chosen: int, *, keep_last: int = 1) -> CheckpointStore:
+    """Return where the last fit is kept that is as long as the training was at a chosen step."""
+    return CheckpointStore(folder / f"{_REFIT}{chosen:08d}", keep_last=keep_last)
+
+
+def finished_refit(folder: Path, chosen: int) -> Checkpoint | None:
+    """Return the end of the last fit of a run that was chosen by this step; None if there is none.
+
+    One that is of another step is of an earlier choice, and one that is not done is no model yet.
+    """
+    found = refit_store(folder, chosen).latest()
+    if found is None or not found.state.get("progress", {}).get("finished"):
+        return None
+    return found
+
+
+def is_refitted(folder: Path) -> bool:
+    """Return whether a last fit is the model of a run; no tensor is read for that."""
+    progress = CheckpointStore(folder).state().get("progress", {})
+    chosen = progress.get("best_step") or progress.get("step", 0)
+    return bool(refit_store(folder, chosen).state().get("progress", {}).get("finished"))
+
+
+def refitted_by(folder: Path, found: Checkpoint) -> int | None:
+    """Return the step by which the length of a last fit was chosen; None if it is no last fit."""
+    kept_in = found.folder.parents[1]
+    return None if kept_in == folder else int(kept_in.name.removeprefix(_REFIT))
+
+
+def chosen_because(folder: Path, found: Checkpoint, wanted: str | int, metric: str) -> str:
+    """Return in words why a checkpoint was taken."""
+    if (step := refitted_by(folder, found)) is not None:
+        return (
+            "refitted on training and validation data together, for as long as was best by "
+            f"{metric} (step {step:,})"
+        )
+    if wanted == BEST and found.metric is not None:
+        return f"best by {metric}"
+    return "last" if wanted in (BEST, LAST) else "asked for"
