@@ -11,7 +11,7 @@ from widemax.cli.answers import (
     CheckpointName,
     Count,
     RunFolder,
-    load_run,
+    load_vectors,
     print_neighbours,
     say_step,
 )
@@ -27,7 +27,7 @@ def analogy(
     json: AsJson = False,
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
-    loaded = load_run(run, checkpoint)
+    loaded = load_vectors(run, checkpoint)
     found = loaded.analogy(a, b, c, k=k)
     say_step(loaded)
     print_neighbours(found, as_json=json)

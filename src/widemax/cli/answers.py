@@ -14,7 +14,9 @@ from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 
 if TYPE_CHECKING:
-    from widemax.runs.run import Neighbour, Run
+    from widemax.runs.catalogue import Neighbour
+    from widemax.runs.run import Run
+    from widemax.runs.stored_vectors import StoredVectors
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
 CheckpointName = Annotated[
@@ -47,7 +49,22 @@ def load_run(folder: Path, checkpoint: str) -> Run:
         return Run(folder, checkpoint=checkpoint)
 
 
-def say_step(run: Run) -> None:
+def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> StoredVectors | Run:
+    """Return what answers by the vectors of a run: without torch, if they are stored as such.
+
+    An index, where one was built and ``exact`` is not asked for, is searched by the run.
+    """
+    from widemax.runs.description import INDEX
+    from widemax.runs.stored_vectors import StoredVectors
+
+    if exact or not (folder / INDEX).is_dir():
+        stored = StoredVectors.open(folder, checkpoint)
+        if stored is not None:
+            return stored
+    return load_run(folder, checkpoint)
+
+
+def say_step(run: Run | StoredVectors) -> None:
     """Say which checkpoint answers, beside the answer and not in it."""
     typer.echo(f"{printable(run.folder)}: step {run.step:,}, {run.chosen}", err=True)
 

@@ -12,7 +12,7 @@ from widemax.cli.answers import (
     Count,
     Exact,
     RunFolder,
-    load_run,
+    load_vectors,
     neighbour_rows,
     print_neighbours,
     say_step,
@@ -32,7 +32,7 @@ def similar(
     json: AsJson = False,
 ) -> None:
     """Print the keys most similar to each given one."""
-    loaded = load_run(run, checkpoint)
+    loaded = load_vectors(run, checkpoint, exact=exact)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
     answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
     say_step(loaded)

@@ -15,7 +15,7 @@ from widemax.vocabulary import Vocabulary
 FORMAT_VERSION = 2
 VERSION_FIELD = "format"
 DESCRIPTION, CONFIG, VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
-SHOWN = "items.parquet"
+SHOWN, INDEX = "items.parquet", "index"
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "source": (str,),

@@ -12,6 +12,7 @@ import torch
 from widemax.config import Config
 from widemax.data import FeatureSchema, FeatureTable, Source, read_features
 from widemax.data.features import key_column_of, read_feature_frame
+from widemax.runs.catalogue import KEY
 from widemax.runs.description import check_unchanged, has_file
 from widemax.storage.files import atomic_write, read_text
 from widemax.storage.json_text import parse_json
@@ -19,7 +20,6 @@ from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import as_keys
 
 ITEMS, USERS, TITLES = "item_features", "user_features", "titles"
-KEY = "key"
 
 _SUFFIXES = {ITEMS: ".item", USERS: ".user", TITLES: ".item"}
 _MOST_SHOWN, _LONGEST_SHOWN = 32, 500

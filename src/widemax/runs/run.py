@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
 from widemax.data.reading.tokens import split_words
 from widemax.data.splitting.holdout import last_values
 from widemax.declarations import find
-from widemax.declarations.options import shortened, shown
+from widemax.declarations.options import shortened
 from widemax.declarations.table import load as load_declared
 from widemax.evaluation import (
     RankingReport,
@@ -30,8 +28,9 @@ from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
 from widemax.models import CBOW, SkipGram
+from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, trained_checkpoint
-from widemax.runs.description import check_run, has_grown, stored_titles
+from widemax.runs.description import INDEX, check_run, has_grown
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
 from widemax.runs.indexes import (
@@ -45,7 +44,6 @@ from widemax.runs.indexes import (
     similar_head,
     stored_index,
 )
-from widemax.runs.item_data import KEY
 from widemax.runs.judging import (
     PROTOCOLS,
     asked_first,
@@ -59,37 +57,18 @@ from widemax.runs.kept_data import (
     history_of,
     kept_histories,
     kept_test,
-    key_like,
     num_users,
     refit_summary,
     stored_summary,
 )
-from widemax.runs.lookup import ids_of_title, nearest_titles
 from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.source import max_history, read_configured, read_with, split_source
+from widemax.runs.stored_vectors import analogy_of, nearest
 from widemax.runs.trained_model import load_model
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, as_keys
-
-_INDEX = "index"
-_MOST_NAMED = 5
-_TITLE_WORDS = ("title", "name", "label")
-"""What the column that people know an item by is called, or has in its name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Neighbour:
-    """A key, how it scored, and what people know it by."""
-
-    key: Key
-    """The word, or the item of the log."""
-    score: float
-    """The cosine for ``similar``; the model's own score for ``recommend``."""
-    title: str = ""
-    """Its title, where the run has titles."""
+from widemax.vocabulary.keys import Key, key_like
 
 
 class Run:
@@ -165,10 +144,7 @@ class Run:
             wanted = min(k, len(self.vocabulary))
             found = index.search(self._vectors()[[own]], wanted, exclude=torch.tensor([[own]]))
             return self._neighbours(found)
-        vectors = normalize(self._vectors(), dim=-1)
-        scores = vectors @ vectors[own]
-        scores[own] = -math.inf
-        return self._best(scores, k)
+        return self._nearest(self._vectors()[own].numpy(), k, [own])
 
     @torch.no_grad()
     def recommend(
@@ -230,7 +206,8 @@ class Run:
         there = found.ids >= 0
         rows, places = there.nonzero().unbind(1)
         ids = found.ids[there].numpy()
-        titles = {} if self._titles is None else {"title": self._titles.gather(ids)}
+        known = self._catalogue.titles
+        titles = {} if known is None else {"title": known.gather(ids)}
         return pl.DataFrame(
             {
                 "user": users.gather(rows.numpy()),
@@ -265,13 +242,8 @@ class Run:
 
     def _neighbours(self, found: TopK) -> list[Neighbour]:
         kept = found.ids[0] >= 0
-        ids, scores = found.ids[0][kept], found.scores[0][kept].tolist()
-        keys = self.vocabulary.decode(ids)
-        titles = [""] * len(keys) if self._titles is None else self._titles.gather(ids.numpy())
-        return [
-            Neighbour(key=key, score=score, title=title or "")
-            for key, score, title in zip(keys, scores, titles, strict=True)
-        ]
+        ids, scores = (each[0][kept].tolist() for each in (found.ids, found.scores))
+        return self._catalogue.neighbours(ids, scores)
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
@@ -279,51 +251,16 @@ class Run:
         A key names its item. Otherwise those are found whose titles, whatever the case of letters,
         are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
-        own = self._own_key(text)
-        if own is not None:
-            ids = [self.vocabulary.id_of(own)]
-        else:
-            ids = [] if self._titles is None else ids_of_title(self._titles, text)
-        found = torch.tensor(ids[: check_whole("k", k, 1, 2**31)], dtype=torch.int64)
-        return self._neighbours(TopK(ids=found[None], scores=torch.zeros(1, len(found))))
-
-    def _own_key(self, text: Key) -> Key | None:
-        """Return the key that a text is, which may be a whole number; None if it is none."""
-        key = key_like(text, self.vocabulary.keys.dtype)
-        return key if key in self.vocabulary else None
-
-    def _named(self, text: Key) -> Key:
-        """Return the key that a text names: as it is, or as the title of one item alone."""
-        if self._titles is None or not isinstance(text, str):
-            return text
-        own = self._own_key(text)
-        if own is not None:
-            return own
-        ids = ids_of_title(self._titles, text)
-        if len(ids) == 1:
-            return self.vocabulary.decode(ids)[0]
-        wanted = shortened(repr(text))
-        if not ids:
-            near = " or ".join(repr(each) for each in nearest_titles(self._titles, text))
-            hint = f"; did you mean {near}?" if near else ""
-            raise ValueError(f"{wanted} is neither a key nor in a title of {self.folder}{hint}")
-        some = ", ".join(f"{each.key} ({each.title})" for each in self.find(text, k=_MOST_NAMED))
-        more = "" if len(ids) <= _MOST_NAMED else f" and {len(ids) - _MOST_NAMED:,} more"
-        raise ValueError(f"{wanted} is in the titles of {len(ids):,} items: {some}{more}")
+        return self._catalogue.find(text, k=k)
 
     @cached_property
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self.folder, self.vocabulary)
+
+    @property
     def shown(self) -> pl.DataFrame | None:
         """What the run shows of its items, a row for each class: titles, categories, prices."""
-        return stored_titles(self.folder)
-
-    @cached_property
-    def _titles(self) -> pl.Series | None:
-        """The column that people know an item by."""
-        if self.shown is None:
-            return None
-        named = [name for name in self.shown.columns if name != KEY]
-        known = [name for word in _TITLE_WORDS for name in named if word in name.lower()]
-        return self.shown[known[0]] if known else None
+        return self._catalogue.shown
 
     def build_index(self, kind: Kind = "auto", *, recall: float = 0.95) -> list[BuiltIndex]:
         """Build what ``recommend`` and ``similar`` search in, and say how much of it they find.
@@ -332,7 +269,7 @@ class Run:
         similar only.
         """
         return build_indexes(
-            self.folder / _INDEX, self.model, self._vectors(), self._queries(), kind, recall
+            self.folder / INDEX, self.model, self._vectors(), self._queries(), kind, recall
         )
 
     def _queries(self) -> WindowBatch | None:
@@ -347,11 +284,11 @@ class Run:
         if not searches_by_product(self.model):
             return None
         assert isinstance(self.model.head, ScorerHead)
-        return stored_index(self.folder / _INDEX / RECOMMEND, self.model.head)
+        return stored_index(self.folder / INDEX / RECOMMEND, self.model.head)
 
     @cached_property
     def _similar_index(self) -> Index | None:
-        folder = self.folder / _INDEX / SIMILAR
+        folder = self.folder / INDEX / SIMILAR
         return stored_index(folder, similar_head(self._vectors())) if folder.is_dir() else None
 
     def _row_of(self, user: Key | None) -> int:
@@ -364,28 +301,12 @@ class Run:
         return int(rows[0]) if len(rows) else ABSENT
 
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
-        """Return the ids of keys; text from a command line may stand for whole numbers.
+        return self._catalogue.ids(keys, strict=strict).to_torch()
 
-        With ``strict`` a key without a class is an error, even if there is an unknown key.
-        """
-        if isinstance(keys, str | bytes):
-            raise ValueError(f"keys must be a list, got {shown(keys)}; a user is named by user=")
-        if not len(keys):
-            return torch.empty(0, dtype=torch.int64)
-        given: Any = [self._named(key) for key in keys]
-        values = as_keys(given)
-        if self.vocabulary.keys.dtype == pl.Int64 and values.dtype == pl.String:
-            plain = values.str.contains(r"^-?[0-9]{1,19}$").all()
-            values = values.cast(pl.Int64, strict=False)
-            if not plain or values.null_count():
-                raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
-        known = Vocabulary(self.vocabulary.table) if strict else self.vocabulary
-        return known.encode(values)
-
-    def _best(self, scores: Tensor, k: int) -> list[Neighbour]:
-        best = scores.topk(min(k, len(scores)))
-        ids = best.indices.masked_fill(best.values == -math.inf, ABSENT)
-        return self._neighbours(TopK(ids=ids[None], scores=best.values[None]))
+    def _nearest(self, query: NDArray[Any], k: int, left_out: list[int]) -> list[Neighbour]:
+        k = check_whole("k", k, 1, 2**31)
+        ids, scores = nearest(self._vectors().numpy(), query, k, left_out=left_out)
+        return self._catalogue.neighbours(ids.tolist(), scores.tolist())
 
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
@@ -423,10 +344,7 @@ class Run:
     def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
         """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
         ids = self._ids([a, b, c], strict=True)
-        vectors = normalize(self._vectors(), dim=-1)
-        scores = vectors @ normalize(vectors[ids[1]] - vectors[ids[0]] + vectors[ids[2]], dim=0)
-        scores[ids] = -math.inf
-        return self._best(scores, check_whole("k", k, 1, 2**31))
+        return self._nearest(analogy_of(self._vectors()[ids].numpy()), k, ids.tolist())
 
     @torch.no_grad()
     def generate(self, start: str = "", *, num_words: int = 50, seed: int = 0) -> list[str]:

@@ -46,8 +46,11 @@ class StoredVectors:
             return None
         return cls(folder, found, chosen_because(folder, found, checkpoint, metric), vectors)
 
-    def similar(self, key: Key, *, k: int = 10) -> list[Neighbour]:
-        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``."""
+    def similar(self, key: Key, *, k: int = 10, exact: bool = True) -> list[Neighbour]:
+        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
+
+        All are compared, whatever ``exact`` is: an index is searched by ``Run``.
+        """
         own = int(self.catalogue.ids([key], strict=True)[0])
         return self._nearest(self.vectors[own], k, [own])
 
