@@ -25,14 +25,15 @@ Graph = Mapping[str, set[str]]
 ARROWS: Graph = {
     room: set(imported.split())
     for room, imported in {
-        "validation": "",
+        "limits": "",
+        "validation": "limits",
         "extras": "",
         "gradients": "",
         "kernels": "",
         "storage": "",
         "declarations": "",
         "config": "declarations",
-        "vocabulary": "storage validation",
+        "vocabulary": "limits storage validation",
         "vectors": "declarations storage validation vocabulary",
         "candidates": "validation",
         "data": "declarations kernels storage validation vocabulary",
@@ -43,7 +44,7 @@ ARROWS: Graph = {
         "heads": "candidates declarations gradients kernels objectives sampling scoring validation",
         "encoders": "data gradients kernels scoring validation",
         "optim": "kernels validation",
-        "training": "data declarations extras optim storage validation",
+        "training": "data declarations extras limits optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "
         "sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads validation vectors vocabulary",
@@ -51,7 +52,7 @@ ARROWS: Graph = {
         "auditing": "heads objectives scoring validation",
         "contracts": "candidates heads objectives sampling validation",
         "runs": "candidates config data declarations encoders evaluation extras heads index models "
-        "scoring storage training validation vectors vocabulary",
+        "limits scoring storage training validation vectors vocabulary",
         "cli": "config data declarations evaluation heads objectives runs sampling scoring storage "
         "training validation vocabulary",
     }.items()

@@ -86,7 +86,7 @@ def test_rooms_inside_a_room_make_no_cycle():
     assert {room for room, graph in inside.items() if find_cycle(graph)} == CYCLIC_INSIDE
 
 
-@pytest.mark.parametrize("room", ["declarations", "extras", "kernels", "storage", "validation"])
+@pytest.mark.parametrize("room", ["declarations", "extras", "kernels", "limits", "storage"])
 def test_foundations_import_no_room(room):
     assert ARROWS[room] == set()
 

@@ -72,9 +72,9 @@ class Catalogue:
         A key names its item. Otherwise those are found whose titles, whatever the case of letters,
         are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
-        own = self._own_key(text)
+        own = self._own_id(text)
         if own is not None:
-            ids = self.vocabulary.ids_of([own]).to_list()
+            ids = [own]
         else:
             ids = [] if self.titles is None else ids_of_title(self.titles, text)
         ids = ids[: check_whole("k", k, 1, 2**31)]
@@ -99,23 +99,22 @@ class Catalogue:
         known = Vocabulary(self.vocabulary.table) if strict else self.vocabulary
         return known.ids_of(values)
 
-    def _own_key(self, text: Key) -> Key | None:
-        """Return the key that a text is, which may be a whole number; None if it is none."""
+    def _own_id(self, text: Key) -> int | None:
+        """Return the class whose key a text is, which may be a whole number; None if it is none."""
         keys = self.vocabulary.keys
         key = key_like(text, keys.dtype)
         # A scan: a hash table of a large catalogue would cost more than the answer.
-        return None if key is None or keys.index_of(key) is None else key
+        return None if key is None else keys.index_of(key)
 
     def _named(self, text: Key) -> Key:
         """Return the key that a text names: as it is, or as the title of one item alone."""
         if self.titles is None or not isinstance(text, str):
             return text
-        own = self._own_key(text)
-        if own is not None:
-            return own
-        ids = ids_of_title(self.titles, text)
+        own = self._own_id(text)
+        ids = ids_of_title(self.titles, text) if own is None else [own]
         if len(ids) == 1:
-            return self.vocabulary.keys[ids[0]]
+            key: Key = self.vocabulary.keys[ids[0]]
+            return key
         wanted = shortened(repr(text))
         if not ids:
             near = " or ".join(repr(each) for each in nearest_titles(self.titles, text))

@@ -51,14 +51,14 @@ def as_whole_numbers(name: str, values: Counts) -> pl.Series:
 
 def _as_series(name: str, values: Keys | Counts) -> pl.Series:
     # Only a tensor can be detached: torch itself need not be loaded to know one.
-    given = values.detach().cpu().numpy() if hasattr(values, "detach") else values
-    if not isinstance(given, pl.Series | np.ndarray | list | tuple):
+    is_tensor = hasattr(values, "detach")
+    if not is_tensor and not isinstance(values, pl.Series | np.ndarray | list | tuple):
         raise ValueError(
             f"{name} must be a polars Series, NumPy array, tensor or list, "
             f"got {type(values).__name__}"
         )
     try:
-        return pl.Series(given)
+        return pl.Series(values.detach().cpu().numpy() if is_tensor else values)  # type: ignore[union-attr]
     except (TypeError, OverflowError, UnicodeError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{name} must all be of one type: {error}") from error
 
