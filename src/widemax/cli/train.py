@@ -17,7 +17,8 @@ from widemax.cli.config_options import Settings, with_config_options
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
-from widemax.config.resolution import all_options
+from widemax.config.resolution import all_options, is_ordered
+from widemax.declarations import find
 
 if TYPE_CHECKING:
     from widemax.runs.preparing import Training
@@ -177,14 +178,12 @@ def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
 
 def _order(training: Training) -> str:
     """Return in words in which order the items of a user were read."""
-    from widemax.data.summary import DataSummary
-    from widemax.models.building import RunSetup
-
     source, columns = training.source, training.source.columns
     order = "in the order of the file"
     if columns is not None and source.sequences.times is not None:
         order = f"in the order of their times ({columns.time})"
-    if RunSetup(training.config, DataSummary.of(source)).ordered:
+    asked, form = training.config.get("item_order", "auto"), find("format", source.kind)
+    if is_ordered(asked, form.traits):
         return order
     return f"{order}, which is taken to mean nothing (--item-order kept says otherwise)"
 
