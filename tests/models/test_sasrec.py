@@ -217,6 +217,16 @@ def test_same_seed_same_bits():
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.parametrize(("targets", "wanted"), [(0, 0.4), (100, 0.1), (400, 0.4), (900, 0.4)])
+def test_dropout_falls_less_the_more_targets_there_are(targets, wanted):
+    counts = torch.full((V,), 400 // V)
+    counts[0] += 400 - counts.sum()
+    model = SASRec.create(counts, dimension=D, dropout=0.4, dropout_targets=targets)
+    encoder = model.encoder
+    for layer in (encoder.dropout, *(block.dropout for block in encoder.blocks)):
+        assert layer.p == pytest.approx(wanted)
+
+
 def test_the_table_is_one_parameter():
     for tied in (True, False):
         model = SASRec.create(torch.ones(V), dimension=D, tied=tied)

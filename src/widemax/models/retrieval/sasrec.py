@@ -47,6 +47,14 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
             most=64,
         ),
         Option(
+            "dropout_targets",
+            0,
+            "Targets in the data up to which dropout falls as it is set; the more there are beyond, "
+            "the less, in proportion; 0 is always as it is set.",
+            most=10**12,
+            only_with="dropout",
+        ),
+        Option(
             "positions",
             "first",
             "From which of the items read positions are counted.",
@@ -60,6 +68,8 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         "expansion": 2,
         "num_attention_heads": 2,
         "dropout": 0.3,
+        # 300,000 targets are learned by heart without it; a million are not.
+        "dropout_targets": 300_000,
         "max_history": 200,
         "sampler": "unigram",
         "distortion": 0.5,
@@ -107,6 +117,9 @@ class SASRec(HistoryModel):
     def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
         options = setup.options
+        share = 1.0
+        if options.dropout_targets:
+            share = min(1.0, options.dropout_targets / max(1, int(setup.counts.sum())))
         encoder = SASRecEncoder(
             setup.num_classes,
             options.dimension,
@@ -116,7 +129,7 @@ class SASRec(HistoryModel):
             num_heads=options.num_attention_heads,
             expansion=options.expansion,
             from_end=options.positions == "last",
-            dropout=options.dropout,
+            dropout=share * options.dropout,
             sparse=setup.sparse,
         )
         items = encoder.items if options.tied else None
