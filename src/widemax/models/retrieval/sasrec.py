@@ -67,7 +67,7 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         "block": "ligr",
         "expansion": 2,
         "num_attention_heads": 2,
-        "dropout": 0.3,
+        "dropout": 0.4,
         # 300,000 targets are learned by heart without it; a million are not.
         "dropout_targets": 300_000,
         "max_history": 200,
