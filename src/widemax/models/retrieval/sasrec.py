@@ -49,8 +49,8 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         Option(
             "dropout_targets",
             0,
-            "Targets in the data up to which dropout falls as it is set; the more there are beyond, "
-            "the less, in proportion; 0 is always as it is set.",
+            "Targets in the data up to which dropout falls as it is set; the more there are, the "
+            "less, in proportion; 0 is always as it is set.",
             most=10**12,
             only_with="dropout",
         ),
