@@ -46,6 +46,8 @@ class Sequences:
     """Float64 [T], the second at which each value was chosen, if it is known."""
     vocabulary: Vocabulary | None = None
     """By which the values are numbered, where it is known."""
+    weights: Tensor | None = None
+    """Float64 [T], how much each value counts as a target, 0 being not at all; None: all alike."""
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets"):
@@ -73,6 +75,15 @@ class Sequences:
             if not bool(self.times.isfinite().all()):
                 raise ValueError("times must be finite numbers of seconds")
             object.__setattr__(self, "times", self.times.double())
+        if self.weights is not None:
+            if check_tensor("weights", self.weights).shape != self.values.shape:
+                raise ValueError(
+                    f"weights must be [{len(self.values):,}], one for each value, "
+                    f"got {list(self.weights.shape)}"
+                )
+            if not bool((self.weights.isfinite() & (self.weights >= 0)).all()):
+                raise ValueError("weights must be finite numbers of at least 0")
+            object.__setattr__(self, "weights", self.weights.double())
 
     @classmethod
     def trusted(
@@ -82,6 +93,7 @@ class Sequences:
         names: pl.Series | None = None,
         times: Tensor | None = None,
         vocabulary: Vocabulary | None = None,
+        weights: Tensor | None = None,
     ) -> Sequences:
         """Take what is known to be right: nothing is checked, which would read all of it again.
 
@@ -89,13 +101,42 @@ class Sequences:
         """
         sequences = object.__new__(cls)
         vars(sequences).update(
-            values=values, offsets=offsets, names=names, times=times, vocabulary=vocabulary
+            values=values,
+            offsets=offsets,
+            names=names,
+            times=times,
+            vocabulary=vocabulary,
+            weights=weights,
         )
         return sequences
 
     def numbered_by(self, vocabulary: Vocabulary) -> Sequences:
         """Return the sequences with a note of the vocabulary that gave the values their ids."""
-        return Sequences.trusted(self.values, self.offsets, self.names, self.times, vocabulary)
+        return Sequences.trusted(
+            self.values, self.offsets, self.names, self.times, vocabulary, self.weights
+        )
+
+    def weighed_by(self, weights: Tensor | None) -> Sequences:
+        """Return the sequences with other weights, float64 [T] and known to be right, or none."""
+        return Sequences.trusted(
+            self.values, self.offsets, self.names, self.times, self.vocabulary, weights
+        )
+
+    def relative_weights(self) -> Tensor | None:
+        """Return the weights over their mean, that of those above 0; None where all are alike.
+
+        >>> log = Sequences.from_lists([[4, 0, 2]])
+        >>> log.weighed_by(torch.tensor([1.0, 0.0, 3.0])).relative_weights().tolist()
+        [0.5, 0.0, 1.5]
+        """
+        if self.weights is None or not len(self.weights):
+            return None
+        counted = self.weights[self.weights > 0]
+        if not len(counted):
+            raise ValueError("weights must not all be 0: nothing would be left to train on")
+        if bool((self.weights == self.weights[0]).all()):
+            return None
+        return (self.weights / counted.mean()).to(torch.get_default_dtype())
 
     @classmethod
     def from_lists(cls, lists: Iterable[Sequence[int]], *, names: Keys | None = None) -> Sequences:
@@ -151,9 +192,11 @@ class Sequences:
                 f"{list(chosen.shape)}"
             )
         before = offsets_of(chosen.long())
-        times = None if self.times is None else self.times[chosen]
+        times, weights = (
+            None if each is None else each[chosen] for each in (self.times, self.weights)
+        )
         return Sequences.trusted(
-            self.values[chosen], before[self.offsets], self.names, times, self.vocabulary
+            self.values[chosen], before[self.offsets], self.names, times, self.vocabulary, weights
         )
 
     def continues(self) -> Tensor:
@@ -175,12 +218,14 @@ class Sequences:
         """
         rows = _check_places("rows", rows, len(self))
         lengths = self.lengths[rows]
-        offsets = offsets_of(lengths)
-        moved = (self.offsets[rows] - offsets[:-1]).repeat_interleave(lengths)
-        places = torch.arange(int(offsets[-1])) + moved
+        places = places_of(self.offsets[rows], lengths)
         names = None if self.names is None else self.names[rows.numpy()]
-        times = None if self.times is None else self.times[places]
-        return Sequences.trusted(self.values[places], offsets, names, times, self.vocabulary)
+        times, weights = (
+            None if each is None else each[places] for each in (self.times, self.weights)
+        )
+        return Sequences.trusted(
+            self.values[places], offsets_of(lengths), names, times, self.vocabulary, weights
+        )
 
     def split(self, fraction: float) -> tuple[Sequences, Sequences]:
         """Return the first sequences, and the last ``fraction`` of them, rounded to whole ones."""
@@ -197,8 +242,13 @@ class Sequences:
         offsets = self.offsets[start : stop + 1]
         values = self.values[offsets[0] : offsets[-1]]
         names = None if self.names is None else self.names[start:stop]
-        times = None if self.times is None else self.times[offsets[0] : offsets[-1]]
-        return Sequences.trusted(values, offsets - offsets[0], names, times, self.vocabulary)
+        times, weights = (
+            None if each is None else each[offsets[0] : offsets[-1]]
+            for each in (self.times, self.weights)
+        )
+        return Sequences.trusted(
+            values, offsets - offsets[0], names, times, self.vocabulary, weights
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +280,8 @@ class Windows:
     continuous bag of words of Mikolov et al. 2013 or, with ``after=0``, the next item of a session.
 
     ``positions`` is int64 [M], places in ``sequences.values``; without it, every place is an
-    example. ``require_context`` drops those that have no context. A batch is a gather of B·H
+    example. ``require_context`` drops those that have no context; a place of weight 0 is no example
+    either. A batch is a gather of B·H
     values, about half a millisecond for 1,024 × 50 on one core.
 
     >>> sequences = Sequences.from_lists([[4, 0, 2], [1], [3, 5]])
@@ -262,6 +313,11 @@ class Windows:
             raise ValueError("before + after must be at least 1, got 0: a window needs a place")
         if positions is not None:
             positions = _check_places("positions", positions, len(sequences.values))
+        if sequences.weights is not None:
+            counted = sequences.weights > 0
+            positions = (
+                counted.nonzero()[:, 0] if positions is None else positions[counted[positions]]
+            )
         self.positions = self._with_context(positions) if require_context else positions
         steps = torch.arange(-self.before, self.after + 1)
         self._steps = steps[steps != 0]
@@ -274,7 +330,7 @@ class Windows:
     def batch(self, rows: Tensor) -> WindowBatch:
         """Return the examples ``rows`` [B]."""
         rows = _check_places("rows", rows, len(self))
-        positions = rows if self.positions is None else self.positions[rows]
+        positions = self.places(rows)
         values = self.sequences.values
         users, start, end = self._sequences_of(positions)
         back, ahead = self._steps[: self.before], self._steps[self.before :]
@@ -293,6 +349,10 @@ class Windows:
             ages=self._ages(positions),
             vocabulary=self.sequences.vocabulary,
         )
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Return where in ``sequences.values`` the targets of some rows stand."""
+        return rows if self.positions is None else self.positions[rows]
 
     def at_most(self, count: int, *, generator: torch.Generator | None = None) -> Windows:
         """Return at most ``count`` examples of each sequence, drawn at random without repeats.
@@ -331,6 +391,17 @@ class Windows:
         has_before = (positions > start) & (self.before > 0)
         has_after = (positions < end - 1) & (self.after > 0)
         return positions[has_before | has_after]
+
+
+def places_of(starts: Tensor, lengths: Tensor) -> Tensor:
+    """Return the places of stretches end to end: from each start as many as its length.
+
+    >>> places_of(torch.tensor([5, 2]), torch.tensor([2, 1])).tolist()
+    [5, 6, 2]
+    """
+    offsets = offsets_of(lengths)
+    moved = (starts - offsets[:-1]).repeat_interleave(lengths)
+    return torch.arange(int(offsets[-1])) + moved
 
 
 def offsets_of(lengths: Tensor) -> Tensor:

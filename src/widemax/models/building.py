@@ -24,12 +24,16 @@ from widemax.declarations.table import load
 from widemax.encoders import FeatureEncoder
 from widemax.heads import FullHead
 from widemax.models import Model
+from widemax.models.options import WEIGHTS
 from widemax.sampling import Sampler
 from widemax.training.steps import Steps
 from widemax.vocabulary import Vocabulary
 
 _LOGGER = logging.getLogger(__name__)
-_OF_THE_RUN = {"num_samples", "max_history", "item_features", "user_features"}
+_OF_THE_RUN = {
+    "num_samples", "max_history", "item_features", "user_features",
+    *(option.name for option in WEIGHTS),
+}  # fmt: skip
 """Options that a run or a head reads for the method that declares them."""
 
 

@@ -42,6 +42,30 @@ GOAL_COLUMN = Option(
     "Column that is true for an item booked; empty: each session's last, or, of requests, all.",
     group="Data",
 )
+WEIGHTS = (
+    Option(
+        "weight_column",
+        "",
+        "Column of weights, such as ratings or play counts: how much each row counts as a target; "
+        "empty counts all alike.",
+        group="Data",
+    ),
+    Option(
+        "event_column",
+        "",
+        "Column of what was done, such as view or purchase; needs --event-weights.",
+        group="Data",
+    ),
+    Option(
+        "event_weights",
+        "",
+        "How much each type of event counts as a target, such as view=1, cart=3; others are left "
+        "out.",
+        only_with="event_column",
+        group="Data",
+    ),
+)
+"""How much each row of a log counts; relative to their mean, so that equal ones change nothing."""
 USER_FEATURES = Option(
     "user_features",
     "",

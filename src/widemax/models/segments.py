@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences
-from widemax.data.sequences import MAX_WINDOW, offsets_of
+from widemax.data.sequences import MAX_WINDOW, offsets_of, places_of
 from widemax.validation import ABSENT, as_int64, check_tensor, check_whole
 
 
@@ -63,6 +63,7 @@ class Segments:
         useful = num_targets > 0
         self._begins, self._starts, self._stops = begins[useful], starts[useful], stops[useful]
         self.num_targets = num_targets[useful]
+        """How many targets each segment has."""
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -87,6 +88,11 @@ class Segments:
             context=self._words(places - 1, inside & (places > begins)),
             targets=self._words(places, inside & (places >= starts)),
         )
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Return where in ``sequences.values`` the targets of some segments stand."""
+        count = self.num_targets[rows]
+        return places_of(self._stops[rows] - count, count)
 
     def _words(self, places: Tensor, there: Tensor) -> Tensor:
         """Return the words at places, and -1 where there are none to read."""

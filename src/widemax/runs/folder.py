@@ -65,8 +65,10 @@ def describe_source(path: str | Path, source: Source, *, grown: bool = False) ->
     ``grown`` says that some of the classes are of an older run.
     """
     digest = sha256()
-    for tensor in (source.sequences.values, source.sequences.offsets):
-        digest.update(_bytes(tensor))
+    sequences = source.sequences
+    for tensor in (sequences.values, sequences.offsets, sequences.weights):
+        if tensor is not None:
+            digest.update(_bytes(tensor))
     return {
         "source": str(Path(path).absolute()),
         "kind": source.kind,

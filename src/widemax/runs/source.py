@@ -23,6 +23,7 @@ from widemax.runs.item_data import with_features
 from widemax.vocabulary import Vocabulary
 
 _USUAL_HISTORY = 50
+_COLUMNS = ("user_column", "item_column", "time_column", "weight_column", "event_column")
 
 FILES = "files"
 """The value of ``split`` for data that come split already."""
@@ -101,7 +102,7 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) 
         return _read_parts(_parts(path, config.values), kind, config, min_count, unknown)
     options = {"kind": kind, "min_count": min_count, "unknown": unknown}
     if config.source == "log":
-        columns = ("user_column", "item_column", "time_column", "goal_column", "where")
+        columns = (*_COLUMNS, "goal_column", "event_weights", "where")
         asked = {name: config.get(name, "") for name in columns}
         return read_source(path, core=config.core, **asked, **options)  # type: ignore[arg-type]
     source = read_source(
@@ -131,8 +132,9 @@ def _read_parts(
         return read_text_parts(files, limits, tokens=tokens, end=end)
     if config.core or config.get("goal_column", ""):
         raise ValueError("split = 'files' takes files as they are: no core, and no goal_column")
-    columns = Columns(config.user_column, config.item_column, config.time_column)
-    return read_log_parts(files, kind, columns, limits, config.where)
+    named = {name.removesuffix("_column"): str(config.get(name, "")) for name in _COLUMNS}
+    weights = str(config.get("event_weights", ""))
+    return read_log_parts(files, kind, Columns(**named), limits, config.where, weights)
 
 
 def split_source(config: Config, source: Source) -> Split:

@@ -134,8 +134,13 @@ class GradientSteps:
         averaging: float = 0.0,
         parts: Parts | None = None,
         num_targets: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> None:
-        """Take ``batch_size`` rows a step; given ``num_targets`` of each row, that many targets."""
+        """Take ``batch_size`` rows a step; given ``num_targets`` of each row, that many targets.
+
+        ``weights`` [T] multiply the loss of the target at each place of the data, as the
+        ``places`` of the examples find it.
+        """
         if not len(examples):
             raise ValueError("there are no examples to train on")
         chosen = getattr(model, "training_examples", None)
@@ -143,7 +148,7 @@ class GradientSteps:
         self.model, self.optimizer = model, optimizer
         self.batch_size, self.seed, self.clip_norm = batch_size, seed, clip_norm
         self._mean = RunningMean(model, averaging) if averaging else None
-        self._parts, self._num_targets = parts, num_targets
+        self._parts, self._num_targets, self._weights = parts, num_targets, weights
         rows = [len(examples)] if parts is None else parts.sizes
         if num_targets is not None:
             rows = [int(num_targets.sum())]
@@ -177,6 +182,7 @@ class GradientSteps:
             averaging=options.averaging,
             parts=Parts.of(model.head.proposal, examples),
             num_targets=num_targets,
+            weights=setup.corpus.relative_weights(),
         )
 
     def take(self, step: int, learning_rate: float) -> None:
@@ -191,13 +197,20 @@ class GradientSteps:
         if self._parts is not None:
             self._parts.select(rows)
         losses = self.model(self.examples.batch(rows), generator=self.generator)
-        losses.mean().backward()
+        torch.autograd.backward(self._mean_of(losses, rows))
         check_finite(self.model, losses, step=step)
         if self.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self.optimizer.step()
         if self._mean is not None:
             self._mean.update(step)
+
+    def _mean_of(self, losses: Tensor, rows: Tensor) -> Tensor:
+        """Return the mean of the losses, each times its weight; a weight of 0 does not count."""
+        if self._weights is None:
+            return losses.mean()
+        weights = self._weights[self.examples.places(rows)]  # type: ignore[attr-defined]
+        return (losses * weights).sum() / (weights > 0).sum().clamp(min=1)
 
     def _rows(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.per_epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
@@ -127,6 +128,48 @@ def as_flags(column: pl.Series, fault: Fault) -> pl.Series:
         value = quoted(column[row]) if column.dtype == pl.String else column[row]
         raise fault(row, f"a goal must be true, false or a number, got {value}")
     return numbers != 0
+
+
+def as_weights(column: pl.Series, fault: Fault) -> pl.Series:
+    """Return a column of weights as float64: numbers of at least 0.
+
+    >>> as_weights(pl.Series(["4.5", "0"]), ValueError).to_list()
+    [4.5, 0.0]
+    """
+    _check_present(column, fault, "the weight is missing")
+    numbers = column.cast(pl.Float64, strict=False)
+    wrong = ~(numbers.is_finite() & (numbers >= 0)).fill_null(False)
+    if wrong.any():
+        row = first_row(wrong)
+        value = quoted(column[row]) if column.dtype == pl.String else column[row]
+        raise fault(row, f"a weight must be a finite number of at least 0, got {value}")
+    return numbers
+
+
+def parse_event_weights(text: str) -> dict[str, float]:
+    """Return the weight of each type of event.
+
+    >>> parse_event_weights("view=1, cart = 3")
+    {'view': 1.0, 'cart': 3.0}
+    >>> parse_event_weights("view=1, cart")
+    Traceback (most recent call last):
+    ValueError: event_weights must list types with weights of at least 0, such as view=1, \
+cart=3, got 'cart'
+    """
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = (each.strip() for each in part.rpartition("="))
+        try:
+            weight = float(number) if name else -1.0
+        except ValueError:
+            weight = -1.0
+        if not 0 <= weight < math.inf or name in found:
+            raise ValueError(
+                "event_weights must list types with weights of at least 0, such as view=1, cart=3, "
+                f"got {quoted(part.strip())}{' twice' if name in found else ''}"
+            )
+        found[name] = weight
+    return found
 
 
 def parsed_dates(texts: pl.Series) -> pl.Series:

@@ -1,22 +1,33 @@
-"""Logs as they lie in files: which columns say who, what, when, and whether it was the goal."""
+"""Logs as they lie in files: which columns say who, what, when, and how much it counts."""
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from widemax.data.reading.columns import Fault, as_flags, as_ids, as_times, listed
-from widemax.data.reading.formats import TIME, USUAL_NAMES, plain_name
+from widemax.data.reading.columns import (
+    Fault,
+    as_flags,
+    as_ids,
+    as_times,
+    as_weights,
+    listed,
+    parse_event_weights,
+)
+from widemax.data.reading.formats import USUAL_NAMES, plain_name
 from widemax.data.reading.tables import format_of, scan_table, table_errors
 from widemax.vocabulary.keys import quoted
 
-GOAL = "goal"
+# Never guessed: what is to be a goal, a weight or an event must be said.
+_GUESSES = {**USUAL_NAMES, "goal": "", "weight": "", "event": ""}
+_NEEDED = ("user", "item")
 
-# A goal is never guessed.
-_GUESSES = {**USUAL_NAMES, GOAL: ""}
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,7 @@ class Columns:
     """The names of the columns of a log.
 
     >>> Columns("user_id", "item_id")
-    Columns(user='user_id', item='item_id', time='', goal='')
+    Columns(user='user_id', item='item_id', time='', goal='', weight='', event='')
     """
 
     user: str
@@ -35,6 +46,10 @@ class Columns:
     """When; without it the order of the rows is the order in time."""
     goal: str = ""
     """Whether it was the goal, such as a booking among clicks."""
+    weight: str = ""
+    """How much it counts, such as a rating or the number of plays."""
+    event: str = ""
+    """What was done, such as a view or a purchase; ``event_weights`` say how much each counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +76,8 @@ class Log:
     """As many as parts."""
     starts: list[int]
     """The row of the whole log at which each file starts."""
+    event_weights: Mapping[str, float] = field(default_factory=dict)
+    """How much each type of event counts."""
 
     def users(self) -> pl.Series:
         """Return who chose, strings or int64."""
@@ -79,6 +96,17 @@ class Log:
         """Return where the goal was reached, as booleans; None if no column says it."""
         column = self.columns.goal
         return as_flags(self._column(column), self._fault_in(column)) if column else None
+
+    def weights(self) -> pl.Series | None:
+        """Return how much each row counts, float64; None if nothing says it."""
+        of_row = None
+        if column := self.columns.weight:
+            of_row = as_weights(self._column(column), self._fault_in(column))
+        if not (column := self.columns.event):
+            return of_row
+        types = self._column(column).cast(pl.String)
+        of_type = types.replace_strict(self.event_weights, return_dtype=pl.Float64)
+        return of_type if of_row is None else of_type * of_row
 
     def _ids(self, column: str) -> pl.Series:
         return as_ids(self._column(column), self._fault_in(column), from_text=self.from_text)
@@ -101,11 +129,15 @@ class Log:
         return fault
 
 
-def scan_log(files: list[Path], kind: str, wanted: Columns, where: str = "") -> Log:
+def scan_log(
+    files: list[Path], kind: str, wanted: Columns, where: str = "", event_weights: str = ""
+) -> Log:
     """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
     Of Parquet no column is read yet, of the other formats everything. ``where`` keeps the rows for
-    which a condition of SQL on any column holds, such as ``rating >= 4 AND event = 'buy'``.
+    which a condition of SQL on any column holds, such as ``rating >= 4 AND event = 'buy'``. Where
+    there is a column of events, rows of other types than ``event_weights`` lists (view=1, cart=3)
+    are left out; a warning of this logger counts them.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -113,10 +145,20 @@ def scan_log(files: list[Path], kind: str, wanted: Columns, where: str = "") -> 
     >>> scan_log([path], "csv", Columns("", "")).columns.item
     'movieId'
     """
+    if bool(wanted.event) != bool(event_weights):
+        missing = "event_weights, such as view=1, cart=3" if wanted.event else "event_column"
+        raise ValueError(f"a type of event counts by its column and its weight: give {missing} too")
+    weights = parse_event_weights(event_weights) if event_weights else {}
     parts: list[pl.LazyFrame] = []
-    columns, starts = wanted, [0]
+    columns, starts, counts = wanted, [0], list[pl.DataFrame]()
     for path in files:
-        part, columns, height = _scan_part(path, kind, columns, where)
+        part, columns = _scan_part(path, kind, columns, where)
+        if columns.event:
+            with table_errors(path):
+                part, counted = _of_events(part, columns.event, weights, path)
+            counts.append(counted)
+        with table_errors(path):
+            height = part.select(pl.len()).collect().item()
         if parts and part.collect_schema() != parts[0].collect_schema():
             schemas = (part.collect_schema(), parts[0].collect_schema())
             types, first_types = (
@@ -126,13 +168,39 @@ def scan_log(files: list[Path], kind: str, wanted: Columns, where: str = "") -> 
             raise ValueError(f"{path}: the columns are {types}, but {first_types} in {files[0]}")
         parts.append(part)
         starts.append(starts[-1] + height)
-    return Log(parts, columns, not format_of(kind).typed, files, starts[:-1])
+    if columns.event:
+        _say_what_is_left_out(pl.concat(counts), weights)
+    return Log(parts, columns, not format_of(kind).typed, files, starts[:-1], weights)
 
 
-def _scan_part(
-    path: Path, kind: str, wanted: Columns, where: str
-) -> tuple[pl.LazyFrame, Columns, int]:
-    """Return the wanted columns of a file, their names where they were guessed, and its height."""
+def _of_events(
+    part: pl.LazyFrame, column: str, weights: Mapping[str, float], path: Path
+) -> tuple[pl.LazyFrame, pl.DataFrame]:
+    """Return the rows whose type has a weight, and how many rows each type has."""
+    typed = pl.col(column).cast(pl.String)
+    counted = part.group_by(typed.alias("type")).len().collect()
+    if not counted["type"].is_in([*weights]).any():
+        raise ValueError(
+            f"{path}, column {column}: no row is of a type that event_weights lists: there are "
+            f"{listed(counted['type'].drop_nulls().sort().to_list())}"
+        )
+    return part.filter(typed.is_in([*weights])), counted
+
+
+def _say_what_is_left_out(counted: pl.DataFrame, weights: Mapping[str, float]) -> None:
+    others = counted.filter(~pl.col("type").is_in([*weights]).fill_null(False))
+    if len(others):
+        _LOGGER.warning(
+            "%s of %s rows are left out: event_weights does not list %s",
+            f"{others['len'].sum():,}", f"{counted['len'].sum():,}",
+            listed(others["type"].fill_null("").unique().sort().to_list()),
+        )  # fmt: skip
+    if absent := [each for each in weights if each not in counted["type"]]:
+        _LOGGER.warning("event_weights lists %s, which no row has", listed(absent))
+
+
+def _scan_part(path: Path, kind: str, wanted: Columns, where: str) -> tuple[pl.LazyFrame, Columns]:
+    """Return the wanted columns of a file, and their names where they were guessed."""
     table = scan_table(path, kind)
     with table_errors(path):
         there = table.collect_schema().names()
@@ -142,7 +210,8 @@ def _scan_part(
     names = [name for name in astuple(columns) if name]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"{path}: user, item, time and goal must be different columns, got {names}"
+            f"{path}: user, item, time, goal, weight and event must be different columns, got "
+            f"{names}"
         )
     part = table.select(names)
     with table_errors(path):
@@ -153,7 +222,7 @@ def _scan_part(
         raise ValueError(f"{path} has no row for which {where} holds")
     if not height:
         raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
-    return part, columns, height
+    return part, columns
 
 
 def _chosen(
@@ -168,11 +237,12 @@ def _chosen(
         named = condition.meta.root_names()
         if missing := [name for name in named if name not in there]:
             raise ValueError(f"there is no column {missing[0]!r}: there are {listed(there)}")
-        if not typed:
-            frame = table.collect()
-            table = frame.with_columns(_as_numbers(frame[name]) for name in named).lazy()
-        chosen = table.filter(condition).collect() if not typed else table.filter(condition)
-        return chosen.lazy()
+        if typed:
+            return table.filter(condition)
+        frame = table.collect()
+        numbers = frame.select(_as_numbers(frame[name]) for name in named)
+        # The rows as they were: a column of ids must not become one of fractions.
+        return frame.filter(numbers.select(condition).to_series().fill_null(False)).lazy()
     except (pl.exceptions.PolarsError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(f"{path}: where = {quoted(where)} cannot be asked: {reason}") from error
@@ -184,7 +254,7 @@ def _as_numbers(column: pl.Series) -> pl.Series:
 
 
 def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
-    """Return the column given for a role if it is there, or a guess; time and goal may be none."""
+    """Return the column given for a role if it is there, or a guess; but for who and what, ""."""
     given: str = getattr(wanted, role)
     if given:
         if given not in there:
@@ -194,7 +264,7 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
     for guess in _GUESSES[role].split():
         if guess in plain_names:
             return plain_names[guess]
-    if role in (TIME, GOAL):
+    if role not in _NEEDED:
         return ""
     raise ValueError(
         f"{path} has no column that looks like the {role}: there are {listed(there)}; "

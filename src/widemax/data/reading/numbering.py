@@ -220,7 +220,14 @@ def recoded(sequences: Sequences, class_of: Tensor) -> tuple[Sequences, Tensor]:
     kept = classes >= 0
     if not bool(kept.all()):
         sequences, classes = sequences.kept(kept), classes[kept]
-    return Sequences.trusted(classes, sequences.offsets, sequences.names, sequences.times), kept
+    recoded_values = Sequences.trusted(
+        classes,
+        sequences.offsets,
+        sequences.names,
+        sequences.times,
+        weights=sequences.weights,
+    )
+    return recoded_values, kept
 
 
 def core_of(sequences: Sequences, core: int) -> Tensor:

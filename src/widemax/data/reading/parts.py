@@ -82,14 +82,20 @@ def _called(folder: Path, words: str) -> Path | None:
 
 
 def read_log_parts(
-    files: PartFiles, kind: str, columns: Columns, limits: Limits = NO_LIMITS, where: str = ""
+    files: PartFiles,
+    kind: str,
+    columns: Columns,
+    limits: Limits = NO_LIMITS,
+    where: str = "",
+    event_weights: str = "",
 ) -> Source:
     """Read a log in parts: ``source.parts`` says which file each interaction comes from.
 
     Within a user the parts follow each other, each in time order.
     """
     given = [[] if part is None else files_of(part) for part in files]
-    log = scan_log([path for part in given for path in part], kind, columns, where)
+    paths = [path for part in given for path in part]
+    log = scan_log(paths, kind, columns, where, event_weights)
     (user_codes, users), (item_codes, items) = numbered(log.users()), numbered(log.items())
     times = log.times()
     numbers, per_second = (None, 1.0) if times is None else (times[0].to_numpy(), times[1])
@@ -102,10 +108,16 @@ def read_log_parts(
     order, sorted_times, offsets, _ = grouped(groups, num_groups, rows, numbers)
     by_user = np.ascontiguousarray(offsets[:: len(given)])
     coded = Coded(item_codes[order], by_user, users, sorted_times, per_second)
-    beside = torch.from_numpy(parts[order].astype(np.uint8))
-    sequences, vocabulary, left = classes_of(coded, items, limits, beside=beside)
+    sequences, vocabulary, left = classes_of(coded, items, limits, beside=torch.from_numpy(order))
+    assert left is not None
+    if (weights := log.weights()) is not None:
+        sequences = sequences.weighed_by(torch.from_numpy(weights.to_numpy()[left]))
     return Source(
-        kind=kind, sequences=sequences, vocabulary=vocabulary, columns=log.columns, parts=left
+        kind=kind,
+        sequences=sequences,
+        vocabulary=vocabulary,
+        columns=log.columns,
+        parts=torch.from_numpy(parts[left].astype(np.uint8)),
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from widemax.data.reading.files import files_of
-from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.logs import Columns, Log, scan_log
 from widemax.data.reading.numbering import (
     MAX_CORE,
     Coded,
@@ -79,6 +79,9 @@ def read_source(
     item_column: str = "",
     time_column: str = "",
     goal_column: str = "",
+    weight_column: str = "",
+    event_column: str = "",
+    event_weights: str = "",
     where: str = "",
     core: int = 0,
     min_count: int = 1,
@@ -99,8 +102,11 @@ def read_source(
 
     The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
     line is a user and their items. A column that is not named is guessed from the usual names
-    (user_id, itemId, timestamp, …), but for the goal (booked, bought), which must be named. Only
-    rows are read for which ``where`` holds, a condition of SQL such as "rating >= 4". Rows are
+    (user_id, itemId, timestamp, …), but for the goal (booked, bought), the weight (a rating) and
+    the event (view, cart), which must be named. The weight of a row is what its column says, times
+    that of its type of event in ``event_weights``, such as "view=1, cart=3"; types that are not
+    listed are left out. ``sequences.weights`` say how much each row counts as a target. Only rows
+    are read for which ``where`` holds, a condition of SQL such as "rating >= 4". Rows are
     sorted by user, in order of appearance, then by time; rows of equal time, and logs without
     times, keep the order of the file. Repeated interactions stay. Users whose rows were not in time
     order are counted in a warning of the logger ``widemax.data.reading.source``.
@@ -128,10 +134,15 @@ def read_source(
                     f"{name} is for text, got {quoted(value)} for {path}, which is {kind}: "
                     'kind="text" reads it as sentences'
                 )
-        wanted = Columns(user_column, item_column, time_column, goal_column)
+        check_whole("core", core, 0, MAX_CORE)
+        wanted = Columns(
+            user_column, item_column, time_column, goal_column, weight_column, event_column
+        )
         limits = Limits(min_count, max_size, unknown, min_length)
-        return _read_log(path, kind, wanted, core, limits, where)
-    if named := user_column or item_column or time_column or goal_column or where:
+        log = scan_log(files_of(path), kind, wanted, where, event_weights)
+        return _read_log(path, kind, log, core, limits)
+    columns = (user_column, item_column, time_column, goal_column, weight_column, event_column)
+    if named := next(filter(None, columns), where):
         raise ValueError(
             f"{path} holds text, which has no column {named!r}: name its format with kind"
         )
@@ -144,31 +155,27 @@ def read_source(
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
 
 
-def _read_log(
-    path: str | Path, kind: str, wanted: Columns, core: int, limits: Limits, where: str
-) -> Source:
+def _read_log(path: str | Path, kind: str, log: Log, core: int, limits: Limits) -> Source:
     """Read each user's items in time order.
 
     The columns are held in memory and sorted by counting, in all of torch's threads: O(T) if users'
     rows are in time order; ``benchmarks/interactions.py`` measures it.
     """
-    check_whole("core", core, 0, MAX_CORE)
-    log = scan_log(files_of(path), kind, wanted, where)
     (user_codes, users), (item_codes, items) = at_once(
         lambda: numbered(log.users()), lambda: numbered(log.items())
     )
-    times, goals = log.times(), log.goals()
+    times, goals, weights = log.times(), log.goals(), log.weights()
     given, per_second = (None, 1.0) if times is None else times
     since = None if given is None else _first_of_near(given)
     chunks = None if given is None else [chunk.to_numpy() for chunk in given.get_chunks()]
     # Items move with their times; where goals must move too, the numbers of the rows do.
-    marks = item_codes if goals is None else np.arange(len(item_codes), dtype=np.int32)
+    more = goals is not None or weights is not None
+    marks = np.arange(len(item_codes), dtype=np.int32) if more else item_codes
     codes, numbers, offsets, unsorted = grouped(user_codes, len(users), marks, chunks, since)
     del user_codes, times, given, chunks  # their memory is soon wanted for what comes of them
-    sorted_goals = None
-    if goals is not None:
-        sorted_goals = torch.from_numpy(goals.to_numpy()[codes])
-        codes = item_codes[codes]
+    order = None
+    if more:
+        order, codes = torch.from_numpy(codes), item_codes[codes]
     if unsorted:
         _LOGGER.warning(
             "%s: the rows of %s of %s users were not in time order; sorted by %s",
@@ -178,13 +185,19 @@ def _read_log(
     if core > 1:
         left = left_in_core(codes, offsets, len(items), core)
         limits = limits._replace(min_count=max(limits.min_count, 1))  # the rest is no class
-    sequences, vocabulary, left_goals = classes_of(
+    sequences, vocabulary, left_rows = classes_of(
         Coded(codes, offsets, users, numbers, per_second, since or 0),
         items,
         limits,
         core=left,
-        beside=sorted_goals,
+        beside=order,
     )
+    left_goals, left_weights = (
+        None if each is None else torch.from_numpy(each.to_numpy()[left_rows])
+        for each in (goals, weights)
+    )
+    if left_weights is not None:
+        sequences = sequences.weighed_by(left_weights)
     return Source(
         kind=kind,
         sequences=sequences,

@@ -153,6 +153,10 @@ class _Runs(Sequences):
     def times(self) -> Tensor | None:
         return None if self._whole.times is None else self._copied(self._whole.times)
 
+    @cached_property
+    def weights(self) -> Tensor | None:
+        return None if self._whole.weights is None else self._copied(self._whole.weights)
+
     def _copied(self, whole: Tensor) -> Tensor:
         lengths = self.lengths.numpy()
         return torch.from_numpy(joined_slices(whole.numpy(), self._starts, lengths))

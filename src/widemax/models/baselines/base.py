@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -67,6 +68,8 @@ class Baseline(HistoryModel):
     """
 
     fitted: Tensor
+    weighs: ClassVar[bool] = True
+    """Whether ``fit_sets`` takes the weights of its values too."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__(None, SetHead(num_classes, self._fitted_scores))
@@ -87,13 +90,23 @@ class Baseline(HistoryModel):
         """Return the scores [B, V] of histories [B, H] that repeat no item; -1 is no item."""
 
     @abstractmethod
-    def fit_sets(self, sets: Sequences) -> None:
-        """Fit to histories that repeat no item, each in rising order of ids."""
+    def fit_sets(self, sets: Sequences, weights: Tensor | None = None) -> None:
+        """Fit to histories that repeat no item, each in rising order of ids, with weights [T]."""
 
     def fit(self, sequences: Sequences) -> None:
-        """Fit to the histories of users; what was fitted before is forgotten."""
+        """Fit to the histories of users; what was fitted before is forgotten.
+
+        Of the weights of an item that a user had several times the largest counts.
+        """
         check_ids("sequences", sequences.values, self.num_classes)
-        self.fit_sets(distinct(sequences))
+        weights = sequences.relative_weights()
+        if weights is None:
+            self.fit_sets(distinct(sequences))
+        elif not self.weighs:
+            raise ValueError(f"{type(self).__name__} counts all that users had alike: no weights")
+        else:
+            sets = distinct(sequences.weighed_by(weights))
+            self.fit_sets(sets.weighed_by(None), sets.weights)
         self.fitted.fill_(True)
 
     def _fitted_scores(self, sets: Tensor) -> Tensor:
@@ -115,14 +128,24 @@ def as_sets(context: Tensor) -> Tensor:
 
 
 def distinct(sequences: Sequences) -> Sequences:
-    """Return the distinct values of each sequence, in rising order.
+    """Return the distinct values of each sequence, in rising order, each with its largest weight.
+
+    Values of weight 0 are left out.
 
     >>> distinct(Sequences.from_lists([[4, 0, 4], [1]])).values.tolist()
     [0, 4, 1]
     """
     owners = torch.repeat_interleave(torch.arange(len(sequences)), sequences.lengths)
-    pairs = torch.unique(torch.stack([owners, sequences.values], dim=1), dim=0)
-    return Sequences(pairs[:, 1], offsets_of(torch.bincount(pairs[:, 0], minlength=len(sequences))))
+    both = torch.stack([owners, sequences.values], dim=1)
+    if sequences.weights is None:
+        pairs, weights = torch.unique(both, dim=0), None
+    else:
+        counted = sequences.weights > 0
+        pairs, place = torch.unique(both[counted], dim=0, return_inverse=True)
+        weights = sequences.weights.new_zeros(len(pairs))
+        weights.scatter_reduce_(0, place, sequences.weights[counted], "amax")
+    offsets = offsets_of(torch.bincount(pairs[:, 0], minlength=len(sequences)))
+    return Sequences.trusted(pairs[:, 1], offsets, weights=weights)
 
 
 def transposed(sets: Sequences, num_classes: int) -> Sequences:
@@ -134,7 +157,8 @@ def transposed(sets: Sequences, num_classes: int) -> Sequences:
     owners = torch.repeat_interleave(torch.arange(len(sets)), sets.lengths)
     order = sets.values.argsort(stable=True)
     counts = torch.bincount(sets.values, minlength=num_classes)
-    return Sequences(owners[order], offsets_of(counts))
+    weights = None if sets.weights is None else sets.weights[order]
+    return Sequences.trusted(owners[order], offsets_of(counts), weights=weights)
 
 
 def _chosen(values: Tensor, ids: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from widemax.data import Sequences
 from widemax.declarations import declare
 from widemax.models.baselines.base import REGULARISATION, Baseline
-from widemax.models.options import MAX_HISTORY
+from widemax.models.options import MAX_HISTORY, WEIGHTS
 from widemax.validation import check_num_classes, check_positive
 
 MAX_EASE_CLASSES = 2**14
@@ -19,7 +19,7 @@ _USERS_AT_ONCE = 2**22
 
 @declare.model(
     "ease",
-    options=[MAX_HISTORY, REGULARISATION],
+    options=[MAX_HISTORY, REGULARISATION, *WEIGHTS],
     slots=["trainer"],
     traits=["fitted"],
     usual={"trainer": "fit", "regularisation": 500.0},
@@ -28,8 +28,8 @@ class EASE(Baseline):
     """Predicts each item from the set of all others, by the best linear weights.
 
     Formula: B minimises |X − X·B|² + regularisation·|B|² with a diagonal of 0, for X [users, V] of
-    0 and 1: with P = (XᵀX + regularisation·I)⁻¹, B_ij = −P_ij / P_jj off the diagonal. F(x, y) =
-    Σ over the items i of x of B_iy.
+    0 and 1, or of weights: with P = (XᵀX + regularisation·I)⁻¹, B_ij = −P_ij / P_jj off the
+    diagonal. F(x, y) = Σ over the items i of x of B_iy.
 
     Fitting takes O(V³) time and 20·V² bytes, V up to ``MAX_EASE_CLASSES``.
 
@@ -52,9 +52,9 @@ class EASE(Baseline):
         super().__init__(num_classes)
         self.register_buffer("weight", torch.zeros(num_classes, num_classes))
 
-    def fit_sets(self, sets: Sequences) -> None:
+    def fit_sets(self, sets: Sequences, weights: Tensor | None = None) -> None:
         """Count which items share users, and invert."""
-        gram = _gram(sets, self.num_classes)
+        gram = _gram(sets.weighed_by(weights), self.num_classes)
         gram.diagonal().add_(self.regularisation)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
         inverse /= -inverse.diagonal().clone()
@@ -69,13 +69,13 @@ class EASE(Baseline):
 
 
 def _gram(sets: Sequences, num_classes: int) -> Tensor:
-    """Return how many sets hold each pair of classes, float64 [V, V]."""
+    """Return how many sets hold each pair of classes, or products of weights, float64 [V, V]."""
     gram = torch.zeros(num_classes, num_classes, dtype=torch.float64)
     rows_at_once = max(1, _USERS_AT_ONCE // num_classes)
     for rows in torch.split(torch.arange(len(sets)), rows_at_once):
         part = sets.chosen(rows)
         held = gram.new_zeros(len(rows), num_classes)
         owners = torch.repeat_interleave(torch.arange(len(rows)), part.lengths)
-        held[owners, part.values] = 1.0
+        held[owners, part.values] = 1.0 if part.weights is None else part.weights.double()
         gram.addmm_(held.T, held)
     return gram

@@ -10,7 +10,7 @@ from torch import Tensor
 from widemax.data import Sequences
 from widemax.declarations import Option, declare
 from widemax.models.baselines.base import REGULARISATION, Baseline, transposed
-from widemax.models.options import DIMENSION, MAX_HISTORY
+from widemax.models.options import DIMENSION, MAX_HISTORY, WEIGHTS
 from widemax.validation import ABSENT, check_not_negative, check_positive, check_whole
 
 _MOST_ENTRIES = 2**32
@@ -25,6 +25,7 @@ _SYSTEMS_AT_ONCE = 2**22
     options=[
         DIMENSION,
         MAX_HISTORY,
+        *WEIGHTS,
         REGULARISATION,
         Option("confidence", 10.0, "Weight of chosen items relative to all others.", most=1e9),
         Option(
@@ -39,8 +40,9 @@ class IALS(Baseline):
     """Recommends by the product of a user vector, solved from the history, and item vectors.
 
     Formula: x and v minimise Σ over all users and items of c·(r − x_u·v_i)² +
-    regularisation·(Σ|x_u|² + Σ|v_i|²), with r = 1 and c = 1 + confidence for what was chosen, r = 0
-    and c = 1 for all else. In turn each side is solved exactly, the other held:
+    regularisation·(Σ|x_u|² + Σ|v_i|²), with r = 1 and c = 1 + confidence (times its weight, where
+    there are any) for what was chosen, r = 0 and c = 1 for all else. In turn each side is solved
+    exactly, the other held:
     x_u = (VᵀV + confidence·Σ_i v_i v_iᵀ + regularisation·I)⁻¹ (1 + confidence)·Σ_i v_i over the
     items of u. F(x, y) = x·v_y, x solved from the history in the same way.
 
@@ -79,8 +81,9 @@ class IALS(Baseline):
         super().__init__(num_classes)
         self.register_buffer("item_vectors", torch.zeros(num_classes, dimension))
 
-    def fit_sets(self, sets: Sequences) -> None:
+    def fit_sets(self, sets: Sequences, weights: Tensor | None = None) -> None:
         """Solve users and items in turn, from random item vectors."""
+        sets = sets.weighed_by(weights)
         users = transposed(sets, self.num_classes)
         generator = torch.Generator().manual_seed(self.seed)
         self.item_vectors.normal_(std=_INITIAL_DEVIATION, generator=generator)
@@ -97,23 +100,30 @@ class IALS(Baseline):
         """Return the vector of each set, given those of its members."""
         gram = vectors.T @ vectors
         solved = vectors.new_zeros(len(sets), self.dimension)
-        for rows, members in _padded_parts(sets, _SYSTEMS_AT_ONCE // self.dimension**2):
-            solved[rows] = self._solve(members, vectors, gram)
+        for rows, members, weights in _padded_parts(sets, _SYSTEMS_AT_ONCE // self.dimension**2):
+            solved[rows] = self._solve(members, vectors, gram, weights)
         return solved
 
-    def _solve(self, members: Tensor, vectors: Tensor, gram: Tensor) -> Tensor:
+    def _solve(
+        self, members: Tensor, vectors: Tensor, gram: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
         """Return (gram + confidence·Σ v vᵀ + regularisation·I)⁻¹ (1 + confidence)·Σ v, [B, D]."""
         there = (members >= 0).to(vectors.dtype)[..., None]
         chosen = vectors[members.clamp(min=0)] * there
-        systems = torch.baddbmm(gram, chosen.mT, chosen, alpha=self.confidence)
+        weighed = chosen if weights is None else chosen * weights[..., None]
+        systems = torch.baddbmm(gram, weighed.mT, chosen, alpha=self.confidence)
         systems.diagonal(dim1=1, dim2=2).add_(self.regularisation)
         wanted = (1 + self.confidence) * chosen.sum(1)
+        if weights is not None:
+            wanted = chosen.sum(1) + self.confidence * weighed.sum(1)
         factors = torch.linalg.cholesky(systems)
         return torch.cholesky_solve(wanted[..., None], factors)[..., 0]
 
 
-def _padded_parts(sets: Sequences, most_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows of similar length and their members [B, L], padded with -1."""
+def _padded_parts(
+    sets: Sequences, most_rows: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Yield rows of similar length, their members [B, L], padded with -1, and their weights."""
     order = sets.lengths.argsort(stable=True)
     start = 0
     while start < len(order):
@@ -126,6 +136,8 @@ def _padded_parts(sets: Sequences, most_rows: int) -> Iterator[tuple[Tensor, Ten
         places = sets.offsets[rows, None] + steps
         inside = steps < sets.lengths[rows, None]
         if len(sets.values):
-            yield rows, torch.where(inside, sets.values[places.clamp(max=len(sets.values) - 1)], -1)
+            places = places.clamp(max=len(sets.values) - 1)
+            weights = None if sets.weights is None else sets.weights[places]
+            yield rows, torch.where(inside, sets.values[places], ABSENT), weights
         else:
-            yield rows, torch.full_like(places, ABSENT)
+            yield rows, torch.full_like(places, ABSENT), None

@@ -45,6 +45,7 @@ class ItemKNN(Baseline):
     1.4142
     """
 
+    weighs = False
     neighbours: Tensor
     similarities: Tensor
 
@@ -61,7 +62,7 @@ class ItemKNN(Baseline):
         self.register_buffer("neighbours", torch.full(shape, ABSENT))
         self.register_buffer("similarities", torch.zeros(shape))
 
-    def fit_sets(self, sets: Sequences) -> None:
+    def fit_sets(self, sets: Sequences, weights: Tensor | None = None) -> None:
         """Find the neighbours of each item."""
         users = transposed(sets, self.num_classes)
         ids, similarities = nearest_items(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.data import Sequences
-from widemax.data.sequences import offsets_of
+from widemax.data.sequences import offsets_of, places_of
 from widemax.kernels.data.slices import joined_slices
 from widemax.validation import ABSENT, check_whole
 
@@ -58,6 +58,10 @@ class Bags:
 
     def __len__(self) -> int:
         return len(self._users)
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Return where in ``sequences.values`` the targets of some rows stand."""
+        return places_of(self._starts[rows], self.num_targets[rows])
 
     def batch(self, rows: Tensor) -> BagBatch:
         """Return the examples ``rows`` [U], each a few targets of one user."""

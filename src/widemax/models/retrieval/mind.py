@@ -21,6 +21,7 @@ from widemax.models.options import (
     RETRIEVAL,
     TIED,
     USER_FEATURES,
+    WEIGHTS,
 )
 from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
@@ -39,6 +40,7 @@ _BEST_ALONE = 1000.0
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,
+        *WEIGHTS,
         TIED,
         FEATURE_DIMENSION,
         Option("num_interests", 4, "Vectors of each user, one per interest.", least=1, most=64),

@@ -18,6 +18,7 @@ from widemax.models.options import (
     NUM_ATTENTION_HEADS,
     RETRIEVAL,
     TIED,
+    WEIGHTS,
 )
 from widemax.models.retrieval.history import HistoryModel
 from widemax.models.segments import SegmentBatch, Segments, sequence_starts, without_start
@@ -31,6 +32,7 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         DROPOUT,
         MAX_HISTORY,
         TIED,
+        *WEIGHTS,
         Option("num_blocks", 2, "Blocks of self-attention.", least=1, most=64),
         Option(
             "block",

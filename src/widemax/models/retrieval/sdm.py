@@ -18,6 +18,7 @@ from widemax.models.options import (
     RETRIEVAL,
     TIED,
     USER_FEATURES,
+    WEIGHTS,
 )
 from widemax.models.retrieval.history import HistoryModel
 
@@ -30,6 +31,7 @@ from widemax.models.retrieval.history import HistoryModel
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,
+        *WEIGHTS,
         ITEM_FEATURES,
         TIED,
         FEATURE_DIMENSION,

@@ -13,7 +13,7 @@ from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.encoders.dense import MeanEncoder
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads.base import ScorerHead
-from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES
+from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES, WEIGHTS
 from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 from widemax.scoring.tower import TowerScorer
@@ -28,6 +28,7 @@ from widemax.scoring.tower import TowerScorer
         MAX_HISTORY,
         USER_FEATURES,
         FEATURE_DIMENSION,
+        *WEIGHTS,
     ],
     traits=["gradients", "context", "windows"],
     needs=[

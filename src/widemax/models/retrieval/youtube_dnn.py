@@ -20,6 +20,7 @@ from widemax.models.options import (
     MAX_HISTORY,
     TIED,
     USER_FEATURES,
+    WEIGHTS,
 )
 from widemax.models.retrieval.bags import BagBatch, Bags
 from widemax.models.retrieval.history import HistoryModel
@@ -51,6 +52,7 @@ WITHOUT_ORDER: dict[str, Value] = {
         DROPOUT,
         MAX_HISTORY,
         USER_FEATURES,
+        *WEIGHTS,
         TIED,
         FEATURE_DIMENSION,
         Option(
