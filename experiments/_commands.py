@@ -1,7 +1,7 @@
 """Experiments as commands: ``widemax train`` and ``widemax evaluate``, shown and run as they are.
 
-A run's folder is kept in WIDEMAX_RUNS, by default runs/ beside the checkout's experiments; one that
-is there already is continued, not trained again.
+A run's folder is kept in WIDEMAX_RUNS, by default runs/ of the checkout; one that is there already
+is continued, not trained again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
-RUNS = Path(os.environ.get("WIDEMAX_RUNS", Path(__file__).resolve().parent / "runs"))
+RUNS = Path(os.environ.get("WIDEMAX_RUNS", Path(__file__).resolve().parent.parent / "runs"))
 
 
 def widemax(*arguments: object) -> str:
