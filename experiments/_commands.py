@@ -9,33 +9,30 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _common import widemax
+
 CONFIGS = Path(__file__).resolve().parent / "configs"
 RUNS = Path(os.environ.get("WIDEMAX_RUNS", Path(__file__).resolve().parent.parent / "runs"))
-
-
-def widemax(*arguments: object) -> str:
-    """Run a command of the tool, which says what it does, and return what it prints."""
-    words = [str(each) for each in arguments]
-    print(f"$ widemax {shlex.join(words)}", flush=True)
-    command = [sys.executable, "-m", "widemax", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def figures_of(
     source: Path, name: str, *flags: object, ks: Sequence[int] = (10, 20)
 ) -> dict[str, Any]:
     """Train a run of this name and return its figures on the test, with the seconds it took."""
-    folder = RUNS / name
+    folder = str(RUNS / name)
     start = time.perf_counter()
-    widemax("train", source, *flags, "--folder", folder, "--resume")
+    _shown("train", str(source), *map(str, flags), "--folder", folder, "--resume")
     seconds = time.perf_counter() - start
-    lengths = [word for k in ks for word in ("-k", k)]
-    found: dict[str, Any] = json.loads(widemax("evaluate", folder, *lengths, "--json"))
+    lengths = [word for k in ks for word in ("-k", str(k))]
+    found: dict[str, Any] = json.loads(_shown("evaluate", folder, *lengths, "--json"))
     return {**found, "seconds": seconds}
+
+
+def _shown(*words: str) -> str:
+    print(f"$ widemax {shlex.join(words)}", flush=True)
+    return widemax(*words)

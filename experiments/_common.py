@@ -1,4 +1,4 @@
-"""What experiments share: where data are, what a training is watched by, other settings."""
+"""What experiments share: where data are, a copy of a state, other settings, the command line."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-
-from widemax.data import Holdout
 
 DATA = Path(os.environ.get("WIDEMAX_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 """No part of this repository."""
-
-
-def some_users(asked: Holdout, count: int) -> Holdout:
-    """A random choice of questions, the same each time, to watch a training by."""
-    order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(0))
-    return asked.chosen(order[:count])
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
