@@ -83,6 +83,7 @@ RETRIEVAL: dict[str, Value] = {
     "num_samples": 800,
     "dropout": 0.0,
     "metric": "ndcg@20",
+    "learning_rate": 0.002,
     "epochs": 20,
 }
 """What models of users are usually trained with."""
@@ -100,12 +101,7 @@ COSINE: dict[str, Value] = {
 }
 """What makes the mean of a history good: scores on one scale, popularity in the biases."""
 
-LAST_ITEMS: dict[str, Value] = {
-    **RETRIEVAL,
-    **COSINE,
-    "max_history": 10,
-    "learning_rate": 0.002,
-}
+LAST_ITEMS: dict[str, Value] = {**RETRIEVAL, **COSINE, "max_history": 10}
 """What models are usually trained with whose user is the mean of their last items."""
 
 NEIGHBOURS: dict[str, Value] = {

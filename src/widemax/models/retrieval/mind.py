@@ -61,7 +61,7 @@ _BEST_ALONE = 1000.0
         ),
     ],
     traits=["gradients", "context", "windows"],
-    usual=RETRIEVAL,
+    usual={**RETRIEVAL, "max_history": 20},
 )
 class MIND(HistoryModel):
     """The next item of a user who has several interests.

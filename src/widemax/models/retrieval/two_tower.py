@@ -44,7 +44,6 @@ from widemax.scoring.tower import TowerScorer
         "num_layers": 1,
         "hidden_size": 128,
         "max_history": 10,
-        "learning_rate": 0.002,
     },
 )
 class TwoTower(HistoryModel):
