@@ -83,7 +83,7 @@ def test_it_is_a_training_on_both_parts_for_as_long_as_was_best(schedule, files,
 def stop_at(training, refit, step):
     """Stop a training after a step of its first or its last fit."""
     began = []
-    training.on_refit = began.append
+    training.on_refit = lambda training, done: began.append(done)
 
     def stop(progress):
         if bool(began) == refit and progress.step == step:
@@ -145,6 +145,7 @@ def test_the_phase_is_shown(files, tmp_path):
     lines = [line for line in said.stderr.splitlines() if line.startswith("refit")]
     assert lines[0].startswith("refit on training and validation data, 846 in all, for ")
     assert len(lines) > 1
+    assert "finished after" in said.stderr.split("\nrefit on")[0]
 
 
 def test_what_is_fitted_is_fitted_on_all(files, tmp_path):

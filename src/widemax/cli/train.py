@@ -240,10 +240,12 @@ class _Display:
         self.bar.update(self.task, total=total, completed=done)
         return self.bar
 
-    def refit(self, training: Training) -> None:
+    def refit(self, training: Training, chosen: TrainingProgress) -> None:
         """Say that the last fit begins, and show how far it is from now on."""
         assert training.split.final is not None
         total, done = training.loop.plan.total_steps, training.loop.progress.step
+        ended = _FINISHED[chosen.finished].rstrip(",")
+        self.say(f"{ended} after {chosen.step:,} steps; the best was at {chosen.best_step:,}")
         self.say(
             f"refit on training and validation data, {len(training.split.final.values):,} in all, "
             f"for {total:,} steps{f', resumed at step {done:,}' if done else ''}"

@@ -118,8 +118,8 @@ class Training:
     """Whether a last fit on training and validation data follows."""
     learned: KeyedVectors | Run | None = None
     """What both fits start from."""
-    on_refit: Callable[[Training], None] = lambda training: None
-    """Called when the last fit is about to begin."""
+    on_refit: Callable[[Training, Progress], None] = lambda training, done: None
+    """Called when the last fit is about to begin, with how the training before it has ended."""
 
     def run(self) -> Progress:
         """Train to the end, or raise ``Interrupted`` after saving."""
@@ -153,7 +153,7 @@ class Training:
         _remove_other_refits(self.folder, store.folder)
         self.loop = Loop(steps, plan, store=store, on_step=on_step)
         _resume(self.loop, self.folder)
-        self.on_refit(self)
+        self.on_refit(self, done)
 
 
 def _built(
@@ -207,7 +207,7 @@ def prepare(
     vectors: Learned | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
-    on_refit: Callable[[Training], None] = lambda training: None,
+    on_refit: Callable[[Training, Progress], None] = lambda training, done: None,
 ) -> Training:
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
