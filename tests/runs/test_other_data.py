@@ -80,6 +80,17 @@ def test_a_format_that_its_content_does_not_show_is_named(run, tmp_path):
         run.read_other(tmp_path / "text")
 
 
+def test_a_condition_of_the_run_holds_for_other_data_too(tmp_path):
+    rows = [f"{user},{(user + step) % 5},{step},{step}" for user in range(9) for step in range(6)]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["user,item,time,stars", *rows]) + "\n")
+    config = wm.Config(model="popularity", where="stars >= 2")
+    run = wm.train(log, config, folder=tmp_path / "run")
+    other = run.read_other(log, histories="file")
+    assert other.values == 9 * 4
+    assert str(other).endswith("of rows where stars >= 2")
+
+
 def test_what_has_no_effect_is_refused(run):
     refused = CliRunner().invoke(app, ["evaluate", str(run.folder), "--histories", "run"])
     assert isinstance(refused.exception, ValueError)

@@ -236,8 +236,8 @@ def test_the_verbs(log, tmp_path):
         return result.stdout
 
     called("train", log / "log.csv", "--folder", folder, *flags, *features)
-    assert "recall" in called("evaluate", folder)
-    assert "tail_recall" in called("evaluate", folder, "--by", "popularity")
+    assert "Recall" in called("evaluate", folder)
+    assert "tail Recall" in called("evaluate", folder, "--by", "popularity")
     figures = json.loads(called("evaluate", folder, "--json"))
     assert figures["users"] == NUM_USERS / 2
     assert "recall@10 1.0" in called("index", folder, "--kind", "exact")

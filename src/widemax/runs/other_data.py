@@ -34,7 +34,7 @@ class OtherData:
     path: Path
     """The file."""
     values: int
-    """How many interactions or words it has."""
+    """How many interactions or words it has, those left out by ``where`` apart."""
     unknown: int
     """How many of these the run has no class for; with an unknown word they are that."""
     histories: str = ""
@@ -43,6 +43,8 @@ class OtherData:
     """Of a log: users, what they had, and what they chose next."""
     skipped: int = 0
     """How many users are not asked about: nothing is known of them, or nothing is asked."""
+    where: str = ""
+    """The condition for the rows of a log that the run has."""
     windows: Windows | None = None
     """Of a text: words, each with those around it."""
 
@@ -54,6 +56,8 @@ class OtherData:
             "": "all words of the text",
         }[self.histories]
         text = f"{self.path}: {asked}"
+        if self.where:
+            text += f", of rows where {self.where}"
         if self.unknown:
             text += f"; {self.unknown:,} of {self.values:,} are unknown to the run"
         if self.skipped:
@@ -131,6 +135,7 @@ def _log(
         histories="file" if had is None else "run",
         holdout=holdout,
         skipped=len(sequences) - len(asked),
+        where=config.where,
     )
 
 
