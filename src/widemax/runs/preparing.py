@@ -87,6 +87,7 @@ def plan_of(
             warmup_steps=int(config.get("warmup_steps", 0)),
         ),
         time_budget=config.time_budget * part_of_time or math.inf,
+        follows_time=not (total_steps or config.get("steps", 0)),
         validate_every=config.validate_every,
         patience=config.patience,
         patience_steps=math.ceil(waiting),

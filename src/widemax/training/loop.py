@@ -32,10 +32,12 @@ class Plan:
 
     total_steps: int
     """When to stop at the latest."""
-    learning_rate: Callable[[int], float]
-    """The learning rate of each step, counted from 0."""
+    learning_rate: Callable[[int, float], float]
+    """The learning rate of each step, counted from 0, at a share of the time that has passed."""
     time_budget: float = math.inf
     """After how many seconds to stop, those before a resumption included."""
+    follows_time: bool = False
+    """Whether the learning rate follows the time where that is limited, not the steps alone."""
     validate_every: int = 0
     """Every how many steps to validate; 0 is at the end of each epoch."""
     patience: int = 0
@@ -115,7 +117,7 @@ class Loop:
         with self._listening():
             while not self.progress.finished:
                 step = self.progress.step
-                self.steps.take(step, self.plan.learning_rate(step))
+                self.steps.take(step, self.plan.learning_rate(step, self._passed()))
                 self.progress.step += 1
                 self.progress.seconds = time.perf_counter() - started
                 self._after_step()
@@ -123,6 +125,10 @@ class Loop:
                     self.save()
                     raise Interrupted
         return self.progress
+
+    def _passed(self) -> float:
+        """Return the share of the time that has passed, as far as the learning rate follows it."""
+        return self.progress.seconds / self.plan.time_budget if self.plan.follows_time else 0.0
 
     def _after_step(self) -> None:
         progress, plan = self.progress, self.plan
