@@ -36,6 +36,10 @@ def recommend(
             help="An item of the history, its key or title; repeat for more, oldest first."
         ),
     ] = None,
+    search: Annotated[
+        str,
+        typer.Option(help="What the user typed just now, for a run trained with --search-column."),
+    ] = "",
     all_users: Annotated[
         bool, typer.Option("--all-users", help="For every user of the log, into --out.")
     ] = False,
@@ -55,13 +59,16 @@ def recommend(
     """Print what best follows a history: one that is given, or that of a user."""
     if all_users != (out is not None):
         raise ValueError("--all-users and --out FILE are given together")
-    if (user is not None) + bool(history) + all_users != 1:
+    asked = (user is not None) + bool(history) + all_users
+    if asked > 1 or (not asked and not search):
         raise ValueError("give either --user or --history, or --all-users")
+    if all_users and search:
+        raise ValueError("--search is what one user typed, and --all-users asks for every user")
     loaded = load_run(run, checkpoint)
     if out is not None:
         _recommend_to_all(loaded, out, k)
         return
-    found = loaded.recommend(history or None, user=user, k=k, exact=exact)
+    found = loaded.recommend(history or None, user=user, search=search, k=k, exact=exact)
     say_step(loaded)
     print_neighbours(found, as_json=json)
 

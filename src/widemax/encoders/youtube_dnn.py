@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,11 @@ from widemax.encoders.dense import dense_mean
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
 from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size
-from widemax.validation import check_positive, check_tensor
+from widemax.validation import ABSENT, check_positive, check_tensor
 
 _AGE_FEATURES = 3
+
+Mean = Callable[[nn.Embedding, Tensor], Tensor]
 
 
 class YouTubeDNNEncoder(nn.Module):
@@ -25,6 +27,9 @@ class YouTubeDNNEncoder(nn.Module):
     Without ``layers``, hidden = m + A·e, and m itself where there is no e. Else hidden =
     C·ReLU(… ReLU(W_1·(m, e) + b_1) …) + c, one ReLU for each of ``layers``. The last map is linear,
     so that a user vector may point anywhere. ``dropout`` falls on m, on e and behind each ReLU.
+    With ``words``, bool [V], the classes that are words of searches have vectors of their own, and
+    are no items of m: e also has their mean over the context, and over the places behind its last
+    item, what was typed just now.
 
     Shapes: context int64 [B, H], -1 anywhere; ``users`` int64 [B], -1 unknown; ``ages`` [B] days →
     hidden [B, D]. ``user_features`` is any module that turns users [B] into
@@ -39,6 +44,8 @@ class YouTubeDNNEncoder(nn.Module):
     (True, [0.0, 0.0, 0.0, 0.0])
     """
 
+    words: Tensor | None
+
     def __init__(
         self,
         num_classes: int,
@@ -47,6 +54,7 @@ class YouTubeDNNEncoder(nn.Module):
         *,
         user_features: nn.Module | None = None,
         oldest_age: float | None = None,
+        words: Tensor | None = None,
         dropout: float = 0.0,
         sparse: bool = True,
     ) -> None:
@@ -55,21 +63,44 @@ class YouTubeDNNEncoder(nn.Module):
         self.output_dimension = dimension
         self.oldest_age = None if oldest_age is None else check_positive("oldest_age", oldest_age)
         extras = features_dimension(user_features) + _AGE_FEATURES * (oldest_age is not None)
+        extras += 0 if words is None else 2 * dimension
         self.tower = Tower(dimension, extras, layers, dropout=dropout)
         self.user_features = user_features
         self.items = item_table(num_classes, dimension, sparse=sparse)
+        # Known from the keys whenever the model is built: not part of what it learned.
+        self.register_buffer("words", words, persistent=False)
+        self.searches = None if words is None else item_table(num_classes, dimension, sparse=sparse)
 
     def class_tables(self) -> dict[str, range]:
         """Return which tensors have a row for each class, with the classes of their rows."""
-        return {"items.weight": range(self.num_classes)}
+        names = ["items.weight"] if self.searches is None else ["items.weight", "searches.weight"]
+        return {name: range(self.num_classes) for name in names}
 
     def forward(
         self, context: Tensor, users: Tensor | None = None, ages: Tensor | None = None
     ) -> Tensor:
         """Return the user vectors, [B, D]."""
         context = check_context(context, self.num_classes)
-        mean = mean_rows(self.items.weight, context, sparse=self.items.sparse)
-        return self._of_mean(mean, users, ages)
+        mean, searched = self._means(context, _sparse_mean)
+        return self._of_mean(mean, users, ages, searched)
+
+    def _means(self, context: Tensor, mean: Mean) -> tuple[Tensor, list[Tensor]]:
+        """Return the means of the items of contexts and, where there are any, of the words."""
+        items, *typed = self._apart(context)
+        table = self.searches
+        searched = [] if table is None else [mean(table, words) for words in typed]
+        return mean(self.items, items), searched
+
+    def _apart(self, context: Tensor) -> list[Tensor]:
+        """Return the items of contexts, and with words these, and those behind the last item."""
+        if self.words is None:
+            return [context]
+        typed = (context >= 0) & self.words[context.clamp(min=0)]
+        items = context.masked_fill(typed, ABSENT)
+        # Counted from the end: what has an item behind it was not typed just now.
+        behind = (items >= 0).long().flip(1).cumsum(1).flip(1)
+        words = context.masked_fill(~typed, ABSENT)
+        return [items, words, words.masked_fill(behind > 0, ABSENT)]
 
     def of_others(self, bags: Tensor, targets: Tensor, owners: Tensor, users: Tensor) -> Tensor:
         """Return the user vectors of all items of a bag but the target, [B, D].
@@ -87,18 +118,31 @@ class YouTubeDNNEncoder(nn.Module):
         others = sizes[owners] - there.long()
         return self._of_mean((sums[owners] - own * there) / others.clamp(min=1), users, None)
 
-    def _of_mean(self, mean: Tensor, users: Tensor | None, ages: Tensor | None) -> Tensor:
+    def _of_mean(
+        self,
+        mean: Tensor,
+        users: Tensor | None,
+        ages: Tensor | None,
+        searched: Sequence[Tensor] = (),
+    ) -> Tensor:
         features = None
         if self.user_features is not None:
             features = known_features(self.user_features, users, mean)
-        return self._joined(mean, features, ages)
+        return self._joined(mean, features, ages, searched)
 
     def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
         """Return the user vectors of now, of contexts as ``DenseEncoder`` takes them, [B, D]."""
-        return self._joined(dense_mean(self.items.weight, context), features, None)
+        mean, searched = self._means(context, _plain_mean)
+        return self._joined(mean, features, None, searched)
 
-    def _joined(self, mean: Tensor, features: Tensor | None, ages: Tensor | None) -> Tensor:
-        extras = [] if features is None else [features]
+    def _joined(
+        self,
+        mean: Tensor,
+        features: Tensor | None,
+        ages: Tensor | None,
+        searched: Sequence[Tensor] = (),
+    ) -> Tensor:
+        extras = [*searched] if features is None else [*searched, features]
         if self.oldest_age is not None:
             extras.append(_age_features(ages, mean, self.oldest_age))
         hidden: Tensor = self.tower(mean, torch.cat(extras, dim=1) if extras else None)
@@ -107,6 +151,14 @@ class YouTubeDNNEncoder(nn.Module):
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
         return f"oldest_age={self.oldest_age}"
+
+
+def _sparse_mean(table: nn.Embedding, context: Tensor) -> Tensor:
+    return mean_rows(table.weight, context, sparse=table.sparse)
+
+
+def _plain_mean(table: nn.Embedding, context: Tensor) -> Tensor:
+    return dense_mean(table.weight, context)
 
 
 def _age_features(ages: Tensor | None, like: Tensor, oldest: float) -> Tensor:

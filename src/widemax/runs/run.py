@@ -14,6 +14,7 @@ from torch import Tensor
 
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
+from widemax.data.reading.searches import words_of
 from widemax.data.reading.tokens import split_words
 from widemax.data.splitting.holdout import last_values
 from widemax.declarations import find
@@ -39,11 +40,11 @@ from widemax.runs.indexes import (
     SIMILAR,
     BuiltIndex,
     build_indexes,
-    search,
     searches_by_product,
     similar_head,
     stored_index,
 )
+from widemax.runs.indexes import search as search_index
 from widemax.runs.judging import (
     PROTOCOLS,
     asked_first,
@@ -152,6 +153,7 @@ class Run:
         history: Sequence[Key] | None = None,
         *,
         user: Key | None = None,
+        search: str = "",
         k: int = 10,
         include_seen: bool = False,
         exact: bool = False,
@@ -159,12 +161,17 @@ class Run:
         """Return the ``k`` classes that best follow a history, oldest first; seen ones left out.
 
         The history is of keys, or titles of single items. Without one it is that of a ``user`` of
-        the log. Given both, the user's features count, and the history is the one given. Where an
-        index was built it is searched, unless ``exact``.
+        the log. Given both, the user's features count, and the history is the one given. ``search``
+        is what the user typed just now, for a run with a ``search_column``. Where an index was
+        built it is searched, unless ``exact``, and unless there are searches.
         """
-        if history is None and user is None:
+        if history is None and user is None and not search:
             raise ValueError("give a history or a user")
+        if history is None and user is None:
+            history = []
         ids = self._history_of(user) if history is None else self._ids(history)
+        if search:
+            ids = torch.cat([ids, self._typed(search)])
         # Before the history comes nothing, which some models have a vector of their own for.
         reach = self.reach
         padding = torch.full((reach if self.model.causal else 1,), ABSENT)
@@ -177,9 +184,11 @@ class Run:
             users=torch.tensor([self._row_of(user)]),
             ages=torch.zeros(1),
         )
-        index = None if exact else self._recommend_index
+        # An index may hold words of searches, which are no answer.
+        words = self.config.get("search_column", "")
+        index = None if exact or words else self._recommend_index
         if index is not None:
-            return self._neighbours(search(index, self.model, asked, k, exclude))
+            return self._neighbours(search_index(index, self.model, asked, k, exclude))
         return self._neighbours(self.model.topk(asked, k, exclude=exclude))
 
     @torch.no_grad()
@@ -201,6 +210,18 @@ class Run:
             longest = max(1, int(histories.lengths.max()))
             exclude = None if include_seen else last_values(histories, rows, longest)
             yield self._table(users, self.model.topk(asked, k, exclude=exclude))
+
+    def _typed(self, text: str) -> Tensor:
+        """Return the classes of the words of a search, those that were typed in training."""
+        if not self.config.get("search_column", ""):
+            raise ValueError("search is for a run that was trained with search_column")
+        keys = words_of(pl.Series([text])).explode()
+        found = self.vocabulary.encode(keys, missing="mark") if keys[0] is not None else None
+        if found is None or not bool((found >= 0).any()):
+            raise ValueError(
+                f"search must have a word that was typed in training, got {shortened(repr(text))}"
+            )
+        return found[found >= 0]
 
     def _table(self, users: pl.Series, found: TopK) -> pl.DataFrame:
         there = found.ids >= 0

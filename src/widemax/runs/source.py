@@ -102,7 +102,7 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) 
         return _read_parts(_parts(path, config.values), kind, config, min_count, unknown)
     options = {"kind": kind, "min_count": min_count, "unknown": unknown}
     if config.source == "log":
-        columns = (*_COLUMNS, "goal_column", "event_weights", "where")
+        columns = (*_COLUMNS, "goal_column", "search_column", "event_weights", "where")
         asked = {name: config.get(name, "") for name in columns}
         return read_source(path, core=config.core, **asked, **options)  # type: ignore[arg-type]
     source = read_source(
@@ -130,8 +130,10 @@ def _read_parts(
             raise ValueError("split = 'files' reads no phrases and keeps no cache: leave them out")
         tokens, end = config.tokens or None, config.end or None
         return read_text_parts(files, limits, tokens=tokens, end=end)
-    if config.core or config.get("goal_column", ""):
-        raise ValueError("split = 'files' takes files as they are: no core, and no goal_column")
+    if config.core or config.get("goal_column", "") or config.get("search_column", ""):
+        raise ValueError(
+            "split = 'files' takes files as they are: no core, no goal_column, no search_column"
+        )
     named = {name.removesuffix("_column"): str(config.get(name, "")) for name in _COLUMNS}
     weights = str(config.get("event_weights", ""))
     return read_log_parts(files, kind, Columns(**named), limits, config.where, weights)
@@ -139,6 +141,11 @@ def _read_parts(
 
 def split_source(config: Config, source: Source) -> Split:
     """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training."""
+    if config.get("search_column", "") and config.split not in ("last", "last-of-some"):
+        raise ValueError(
+            f"search_column goes with split = 'last' or 'last-of-some', got {config.split!r}, "
+            "which would hold out words of searches too"
+        )
     sizes = Sizes(config.validation_size, config.test_size)
 
     def cut(part: Sequences) -> Windows:

@@ -23,8 +23,8 @@ from widemax.data.reading.formats import USUAL_NAMES, plain_name
 from widemax.data.reading.tables import format_of, scan_table, table_errors
 from widemax.vocabulary.keys import quoted
 
-# Never guessed: what is to be a goal, a weight or an event must be said.
-_GUESSES = {**USUAL_NAMES, "goal": "", "weight": "", "event": ""}
+# Never guessed: what is to be a goal, a weight, an event or a search must be said.
+_GUESSES = {**USUAL_NAMES, "goal": "", "weight": "", "event": "", "search": ""}
 _NEEDED = ("user", "item")
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Columns:
     """The names of the columns of a log.
 
     >>> Columns("user_id", "item_id")
-    Columns(user='user_id', item='item_id', time='', goal='', weight='', event='')
+    Columns(user='user_id', item='item_id', time='', goal='', weight='', event='', search='')
     """
 
     user: str
@@ -50,6 +50,8 @@ class Columns:
     """How much it counts, such as a rating or the number of plays."""
     event: str = ""
     """What was done, such as a view or a purchase; ``event_weights`` say how much each counts."""
+    search: str = ""
+    """What the user typed before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +109,11 @@ class Log:
         types = self._column(column).cast(pl.String)
         of_type = types.replace_strict(self.event_weights, return_dtype=pl.Float64)
         return of_type if of_row is None else of_type * of_row
+
+    def searches(self) -> pl.Series | None:
+        """Return what was typed before each choice, as strings; None if no column says it."""
+        column = self.columns.search
+        return self._column(column).cast(pl.String) if column else None
 
     def _ids(self, column: str) -> pl.Series:
         return as_ids(self._column(column), self._fault_in(column), from_text=self.from_text)
@@ -210,8 +217,8 @@ def _scan_part(path: Path, kind: str, wanted: Columns, where: str) -> tuple[pl.L
     names = [name for name in astuple(columns) if name]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"{path}: user, item, time, goal, weight and event must be different columns, got "
-            f"{names}"
+            f"{path}: user, item, time, goal, weight, event and search must be different columns, "
+            f"got {names}"
         )
     part = table.select(names)
     with table_errors(path):

@@ -23,6 +23,7 @@ from widemax.data.reading.numbering import (
     numbered,
     recoded,
 )
+from widemax.data.reading.searches import SearchedLog
 from widemax.data.reading.tables import check_kind, recognise
 from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences
@@ -82,6 +83,7 @@ def read_source(
     weight_column: str = "",
     event_column: str = "",
     event_weights: str = "",
+    search_column: str = "",
     where: str = "",
     core: int = 0,
     min_count: int = 1,
@@ -103,7 +105,8 @@ def read_source(
     The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
     line is a user and their items. A column that is not named is guessed from the usual names
     (user_id, itemId, timestamp, …), but for the goal (booked, bought), the weight (a rating) and
-    the event (view, cart), which must be named. The weight of a row is what its column says, times
+    the event (view, cart) and what was searched, which must be named. Each word of a search
+    becomes an event "search:word" before the item. The weight of a row is what its column says, times
     that of its type of event in ``event_weights``, such as "view=1, cart=3"; types that are not
     listed are left out. ``sequences.weights`` say how much each row counts as a target. Only rows
     are read for which ``where`` holds, a condition of SQL such as "rating >= 4". Rows are
@@ -135,13 +138,20 @@ def read_source(
                     'kind="text" reads it as sentences'
                 )
         check_whole("core", core, 0, MAX_CORE)
+        if goal_column and search_column:
+            raise ValueError("goal_column and search_column cannot both be read")
         wanted = Columns(
-            user_column, item_column, time_column, goal_column, weight_column, event_column
-        )
+            user_column, item_column, time_column, goal_column, weight_column, event_column,
+            search_column,
+        )  # fmt: skip
         limits = Limits(min_count, max_size, unknown, min_length)
         log = scan_log(files_of(path), kind, wanted, where, event_weights)
-        return _read_log(path, kind, log, core, limits)
-    columns = (user_column, item_column, time_column, goal_column, weight_column, event_column)
+        searched = SearchedLog(log) if search_column else log
+        return _read_log(path, kind, searched, core, limits)
+    columns = (
+        user_column, item_column, time_column, goal_column, weight_column, event_column,
+        search_column,
+    )  # fmt: skip
     if named := next(filter(None, columns), where):
         raise ValueError(
             f"{path} holds text, which has no column {named!r}: name its format with kind"
@@ -155,7 +165,8 @@ def read_source(
     return Source(kind=kind, sequences=sequences, vocabulary=vocabulary)
 
 
-def _read_log(path: str | Path, kind: str, log: Log, core: int, limits: Limits) -> Source:
+def _read_log(
+    path: str | Path, kind: str, log: Log | SearchedLog, core: int, limits: Limits) -> Source:
     """Read each user's items in time order.
 
     The columns are held in memory and sorted by counting, in all of torch's threads: O(T) if users'

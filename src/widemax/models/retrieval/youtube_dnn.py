@@ -8,7 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from widemax.candidates import TopK
 from widemax.data import Sequences, WindowBatch, Windows
+from widemax.data.reading.searches import are_words
 from widemax.declarations import Option, Setup, Value, declare
 from widemax.declarations.shared import FEATURE_DIMENSION, UNORDERED
 from widemax.encoders.youtube_dnn import YouTubeDNNEncoder
@@ -84,6 +86,13 @@ WITHOUT_ORDER: dict[str, Value] = {
             group="Data",
         ),
         Option(
+            "search_column",
+            "",
+            "Column of what the user typed before each choice, whose words the model reads beside "
+            "the items; empty: there is none.",
+            group="Data",
+        ),
+        Option(
             "max_examples",
             0,
             "Most examples of one user, drawn at random, so that busy users do not outweigh the "
@@ -137,6 +146,7 @@ class YouTubeDNN(HistoryModel):
             PAPER_TOWER if options.paper_tower else even,
             user_features=setup.user_encoder(),
             oldest_age=setup.days if aged else None,
+            words=_words_of(setup),
             dropout=options.dropout,
         )
         items = encoder.items if options.tied else None
@@ -157,7 +167,15 @@ class YouTubeDNN(HistoryModel):
                 targets_per_row=options.targets_per_row,
                 max_history=options.max_history,
             )
-        if setup.ordered:
+        if self.encoder.words is not None:
+            chosen = ~self.encoder.words[sequences.values]
+            windows = self.windows(
+                sequences,
+                max_history=options.max_history,
+                window=1,
+                positions=chosen.nonzero()[:, 0],
+            )
+        elif setup.ordered:
             windows = self.windows_of(sequences, options)
         else:
             windows = self.windows_without_order(sequences, max_history=options.max_history)
@@ -186,6 +204,20 @@ class YouTubeDNN(HistoryModel):
             require_context=True,
         )
 
+    def scores(self, batch: WindowBatch) -> Tensor:
+        """Return the scores by which classes are ranked, [B, V]; words of searches are not."""
+        scores = super().scores(batch)
+        words = self.encoder.words
+        return scores if words is None else scores.masked_fill(words, -torch.inf)
+
+    def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
+        """Return the k best items of each example, leaving out ``exclude`` [B, E]."""
+        words = self.encoder.words
+        if words is not None:
+            never = words.nonzero()[:, 0].expand(len(batch.context), -1)
+            exclude = never if exclude is None else torch.cat([exclude, never], dim=1)
+        return super().topk(batch, k, exclude=exclude)
+
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the user vectors, [B, D]."""
         hidden: Tensor = self.encoder(batch.context, batch.users, batch.ages)
@@ -213,3 +245,15 @@ class YouTubeDNN(HistoryModel):
             return context
         drawn = torch.rand(context.shape, generator=generator)
         return context.masked_fill(drawn < self.history_dropout, ABSENT)
+
+
+def _words_of(setup: Setup) -> Tensor | None:
+    """Return which classes are words of searches, bool [V]; None where no searches are read."""
+    if not setup.options.search_column:
+        return None
+    if not setup.ordered:
+        raise ValueError("search_column needs a log in the order of time, what was typed first")
+    words = torch.from_numpy(are_words(setup.vocabulary.keys).to_numpy().copy())
+    if not bool(words.any()):
+        raise ValueError(f"search_column = {setup.options.search_column!r} holds no words")
+    return words
