@@ -44,8 +44,8 @@ TUNING_SEED = 100
 """Settings are chosen with another seed than those of the table."""
 SHOWN = ("recall@10", "recall@20", "recall@50", "ndcg@10", "ndcg@20")
 
-_TRAINED = "--max-history 50 --learning-rate 0.002 --epochs 3 --threads 1"
-_ON_LISTS = "--split files --max-history 50 --learning-rate 0.002 --epochs 2 --threads 1"
+_TRAINED = "--max-history 50 --learning-rate 0.002 --epochs 6 --patience 2 --threads 1"
+_ON_LISTS = "--split files --max-history 50 --learning-rate 0.002 --epochs 4 --threads 1"
 """A small budget, the same for every number of interests: far from trained to the end."""
 
 

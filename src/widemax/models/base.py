@@ -59,6 +59,11 @@ class Model(nn.Module, ABC):
     targets_follow_counts = True
     """Whether classes are targets as often as they were counted: no walks, pairs or thinning."""
 
+    @property
+    def never_recommended(self) -> Tensor | None:
+        """Classes that are read and are no answer, bool [V]; None: there are none."""
+        return None
+
     def __init__(self, encoder: nn.Module | None, head: Head) -> None:
         super().__init__()
         self.encoder = encoder
@@ -146,9 +151,11 @@ class Model(nn.Module, ABC):
         """Return the scores by which classes are ranked, [B, V]."""
         hidden = self.hidden(batch)
         if hidden.dim() == 2:
-            return self.head.scores(hidden)
-        # One by one: [K, B, V] would be K times what the answer takes.
-        return reduce(torch.maximum, (self.head.scores(each) for each in hidden.unbind(1)))
+            scores = self.head.scores(hidden)
+        else:  # one by one: [K, B, V] would be K times what the answer takes
+            scores = reduce(torch.maximum, (self.head.scores(each) for each in hidden.unbind(1)))
+        never = self.never_recommended
+        return scores if never is None else scores.masked_fill(never, -torch.inf)
 
     def check_numbering(self, batch: WindowBatch) -> None:
         """Raise if the ids of a batch are known to stand for other keys than those of the model."""
@@ -173,6 +180,9 @@ class Model(nn.Module, ABC):
         """Return the k best classes of each example, leaving out ``exclude`` [B, E]."""
         self.check_numbering(batch)
         hidden = self.hidden(batch)
+        if self.never_recommended is not None:
+            never = self.never_recommended.nonzero()[:, 0].expand(len(hidden), -1)
+            exclude = never if exclude is None else torch.cat([exclude, never], dim=1)
         if hidden.dim() == 2:
             return self.head.topk(hidden, k, exclude=exclude)
         found = [self.head.topk(each, k, exclude=exclude) for each in hidden.unbind(1)]

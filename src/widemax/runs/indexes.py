@@ -64,7 +64,8 @@ def _build(
 
 def searches_by_product(model: Model) -> bool:
     """Return whether a model ranks classes by the product of hidden states and class vectors."""
-    return isinstance(model.head, ScorerHead) and type(model).topk is Model.topk
+    product = isinstance(model.head, ScorerHead) and type(model).topk is Model.topk
+    return product and model.never_recommended is None
 
 
 def similar_head(vectors: Tensor) -> FullHead:

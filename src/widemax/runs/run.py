@@ -184,9 +184,7 @@ class Run:
             users=torch.tensor([self._row_of(user)]),
             ages=torch.zeros(1),
         )
-        # An index may hold words of searches, which are no answer.
-        words = self.config.get("search_column", "")
-        index = None if exact or words else self._recommend_index
+        index = None if exact else self._recommend_index
         if index is not None:
             return self._neighbours(search_index(index, self.model, asked, k, exclude))
         return self._neighbours(self.model.topk(asked, k, exclude=exclude))

@@ -8,7 +8,6 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from widemax.candidates import TopK
 from widemax.data import Sequences, WindowBatch, Windows
 from widemax.data.reading.searches import are_words
 from widemax.declarations import Option, Setup, Value, declare
@@ -204,19 +203,10 @@ class YouTubeDNN(HistoryModel):
             require_context=True,
         )
 
-    def scores(self, batch: WindowBatch) -> Tensor:
-        """Return the scores by which classes are ranked, [B, V]; words of searches are not."""
-        scores = super().scores(batch)
-        words = self.encoder.words
-        return scores if words is None else scores.masked_fill(words, -torch.inf)
-
-    def topk(self, batch: WindowBatch, k: int, *, exclude: Tensor | None = None) -> TopK:
-        """Return the k best items of each example, leaving out ``exclude`` [B, E]."""
-        words = self.encoder.words
-        if words is not None:
-            never = words.nonzero()[:, 0].expand(len(batch.context), -1)
-            exclude = never if exclude is None else torch.cat([exclude, never], dim=1)
-        return super().topk(batch, k, exclude=exclude)
+    @property
+    def never_recommended(self) -> Tensor | None:
+        """The words of searches, bool [V]; None where no searches are read."""
+        return self.encoder.words
 
     def hidden(self, batch: WindowBatch) -> Tensor:
         """Return the user vectors, [B, D]."""
