@@ -104,12 +104,12 @@ def read_source(
 
     The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
     line is a user and their items. A column that is not named is guessed from the usual names
-    (user_id, itemId, timestamp, …), but for the goal (booked, bought), the weight (a rating) and
+    (user_id, itemId, timestamp, …), but for the goal (booked, bought), the weight (a rating),
     the event (view, cart) and what was searched, which must be named. Each word of a search
-    becomes an event "search:word" before the item. The weight of a row is what its column says, times
-    that of its type of event in ``event_weights``, such as "view=1, cart=3"; types that are not
-    listed are left out. ``sequences.weights`` say how much each row counts as a target. Only rows
-    are read for which ``where`` holds, a condition of SQL such as "rating >= 4". Rows are
+    becomes an event "search:word" before the item. The weight of a row is what its column says,
+    times that of its type of event in ``event_weights``, such as "view=1, cart=3"; types that are
+    not listed are left out. ``sequences.weights`` say how much each row counts as a target. Only
+    rows are read for which ``where`` holds, a condition of SQL such as "rating >= 4". Rows are
     sorted by user, in order of appearance, then by time; rows of equal time, and logs without
     times, keep the order of the file. Repeated interactions stay. Users whose rows were not in time
     order are counted in a warning of the logger ``widemax.data.reading.source``.
@@ -166,7 +166,8 @@ def read_source(
 
 
 def _read_log(
-    path: str | Path, kind: str, log: Log | SearchedLog, core: int, limits: Limits) -> Source:
+    path: str | Path, kind: str, log: Log | SearchedLog, core: int, limits: Limits
+) -> Source:
     """Read each user's items in time order.
 
     The columns are held in memory and sorted by counting, in all of torch's threads: O(T) if users'
