@@ -23,13 +23,22 @@ def accepted(**settings):
         return None
 
 
+def needed_by(option):
+    """Return a value of the setting without which an option has no effect, if there is one."""
+    name = option.only_with
+    return (
+        {name: {int: 1, float: 0.5, bool: True, str: "x"}[all_options()[name].kind]} if name else {}
+    )
+
+
 @cache
 def settings_beside(name, value):
-    """Return the fewest methods beside which a setting can have a value."""
+    """Return the fewest methods, and what else it needs, beside which a setting has a value."""
     pairs = ({**one, **other} for one, other in combinations(METHODS, 2))
-    for given in ({}, *METHODS, *pairs):
-        if name not in given and accepted(**given, **{name: value}):
-            return given
+    for methods in ({}, *METHODS, *pairs):
+        for given in (methods, {**methods, **needed_by(all_options()[name])}):
+            if name not in given and accepted(**given, **{name: value}):
+                return given
     raise AssertionError(f"nothing has {name} = {value!r}")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.config.configurations import settings_beside
+from tests.config.configurations import needed_by, settings_beside
 from widemax.config import Config, read_config, show_config
 from widemax.config.toml import to_toml, toml_value
 from widemax.data import FeatureTable, Sequences
@@ -138,9 +138,8 @@ PARTS = [
 @pytest.mark.parametrize(("kind", "method", "name"), PARTS)
 def test_a_setting_that_is_allowed_changes_the_head_that_is_built(kind, method, name):
     settings = {**settings_beside(kind, method), kind: method}
-    # Hidden units need a hidden layer.
-    if name == "hidden_size":
-        settings["num_layers"] = 1
+    # Such as hidden units, which need a hidden layer.
+    settings |= needed_by(Config(**settings).options[name])
     small = {"num_samples": 3} if Config(**settings).has("num_samples") else {}
     config = Config(**settings | small)
     option = config.options[name]

@@ -12,7 +12,7 @@ from widemax.config.mixing import parts_text
 from widemax.config.resolution import all_options, check_key, switched_off
 from widemax.declarations import Option, Value, shortened
 
-MAX_BYTES = 2**16
+MAX_BYTES = 2**17
 """Longest file that is read: several times what ``to_toml`` writes."""
 
 MAX_LINE = 4100
