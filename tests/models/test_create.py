@@ -57,7 +57,8 @@ def test_parameters_come_from_the_generator_that_torch_has(name):
 def test_every_model_that_learns_has_losses_and_answers(name):
     # Of a text this short nearly all words would be left out.
     model = created(name, **({"subsample": 0} if Config(model=name).has("subsample") else {}))
-    batch = model.windows(LOG, max_history=4, window=1).batch(torch.tensor([2, 7, 30]))
+    reach = Config(model=name).get("max_history", 4)
+    batch = model.windows(LOG, max_history=reach, window=1).batch(torch.tensor([2, 7, 30]))
     losses = model(batch, generator=torch.Generator().manual_seed(0))
     losses.sum().backward()
     assert bool(losses.isfinite().all())

@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from widemax.data import Sequences
+from widemax.data import Sequences, Windows
 from widemax.encoders import LSTMEncoder, NNLMEncoder
 from widemax.evaluation import evaluate_perplexity
 from widemax.heads import FullHead, SampledHead
 from widemax.models import NNLM, LSTMLanguageModel, SegmentBatch, Segments
+from widemax.models.language.reading import Reading
+from widemax.models.segments import Streams
 from widemax.optim import RowAdam
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
@@ -259,3 +261,85 @@ def test_a_markov_chain_is_learnt_to_its_entropy(make):
     assert measured(model, test, 3 if make is nnlm else 8) == pytest.approx(
         math.exp(entropy), rel=0.03
     )
+
+
+# Streams: the state is carried from batch to batch
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("length", "rows"), [(3, 2), (2, 1), (50, 3), (1, 5)])
+def test_losses_of_streams_are_those_of_reading_each_stream_word_by_word(layers, length, rows):
+    model = lstm(layers=layers).double()
+    for parameter in model.head.parameters():
+        torch.nn.init.normal_(parameter)
+    text = Sequences.from_lists(TEXTS)
+    values = text.values
+    streams = Streams(text, length, rows)
+    found = {}
+    for step in range(len(streams)):
+        batch = streams.batch(torch.tensor([step]))
+        losses = model(batch).tolist()
+        places = (batch.targets >= 0).nonzero().tolist()
+        for (row, place), loss in zip(places, losses, strict=True):
+            found[row, step * length + place] = loss
+    size = -(-(len(values) - 1) // rows)
+    assert len(found) == len(values) - 1
+    for (row, place), loss in found.items():
+        read = values[row * size : row * size + place + 1]
+        state = model.encoder.lstm(model.encoder.weight[read][None])[0][0, -1]
+        scores = model.head.scorer.bias + model.head.scorer.weight @ state
+        target = values[row * size + place + 1]
+        assert loss == pytest.approx(cross_entropy(scores, target).item(), abs=1e-11)
+
+
+def test_gradients_do_not_reach_into_the_batch_before():
+    model = lstm().double()
+    streams = Streams(Sequences.from_lists([[0, 1, 2, 3, 4, 5, 6]]), length=3, rows=1)
+    for step in range(2):
+        model.zero_grad()
+        model(streams.batch(torch.tensor([step]))).sum().backward()
+    read = model.encoder.weight.grad.abs().sum(1) > 0
+    assert read.nonzero().flatten().tolist() == [3, 4, 5]
+
+
+def test_a_batch_that_follows_needs_the_state_of_the_one_before():
+    streams = Streams(Sequences.from_lists([[0, 1, 2, 3, 4]]), length=2, rows=1)
+    with pytest.raises(ValueError, match="needs the state which that one left"):
+        lstm()(streams.batch(torch.tensor([1])))
+    for rows in ([2], [1, 0], [], [0, 1], [-1]):
+        with pytest.raises(ValueError, match="rows must be one number between 0 and 1"):
+            streams.batch(torch.tensor(rows, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("positions", [None, [0, 3, 4, 11, 18]])
+def test_a_text_read_once_has_the_states_of_reading_all_before_each_word(positions):
+    model = lstm(layers=2).double().eval()
+    text = Sequences.from_lists(TEXTS).joined()
+    places = None if positions is None else torch.tensor(positions)
+    windows = Windows(text, before=len(text.values), positions=places)
+    reading = Reading(model.encoder, windows)
+    batch = windows.batch(torch.arange(len(windows)))
+    with torch.no_grad():
+        wanted = model.encode(batch.context)
+    for _ in range(2):  # it begins anew
+        found = [reading.batch(rows) for rows in torch.arange(len(windows)).split(2)]
+        states = torch.cat([each.context for each in found])
+        torch.testing.assert_close(states, wanted, rtol=0, atol=1e-12)
+        assert torch.equal(torch.cat([each.targets for each in found]), batch.targets)
+
+
+def test_tied_vectors_are_one_table_whatever_the_number_of_units():
+    counts = range(NUM_CLASSES, 0, -1)
+    for units in (4, 6):
+        settings = {"dimension": 4, "hidden_size": units, "head": "full"}
+        model = LSTMLanguageModel.create(counts, **settings)
+        assert model.head.scorer.weight is model.encoder.weight
+        other = LSTMLanguageModel.create(counts, tied=False, **settings)
+        assert other.head.scorer.weight.shape == (NUM_CLASSES, units)
+    with pytest.raises(ValueError, match="tied has no effect with head_units = 8"):
+        LSTMLanguageModel.create(counts, tied=True, head_units=8)
+
+
+def test_layers_are_as_many_as_asked_for():
+    model = LSTMLanguageModel.create([3, 2, 1], lstm_layers=3)
+    assert model.encoder.lstm.num_layers == 3

@@ -119,7 +119,9 @@ def test_a_sentence_is_scored_word_by_word(name, runs):
     ids = run.vocabulary.encode([word for word, _ in scored])
     reach = 15 if name == "n-gram" else run.config.max_history
     for place, (_, value) in enumerate(scored):
-        context = torch.cat([torch.full((reach,), -1), ids[:place]])[-reach:][None]
+        # Lines are one stream to neural models: another one has ended before.
+        before = ids[:0] if name == "n-gram" else ids[-1:]
+        context = torch.cat([torch.full((reach,), -1), before, ids[:place]])[-reach:][None]
         with torch.no_grad():
             whole = run.model.head.log_prob(run.model.encode(context))[0]
         assert float(whole.exp().sum()) == pytest.approx(1, abs=1e-5)
@@ -182,13 +184,31 @@ def test_the_perplexity_of_an_ngram_run_is_that_of_the_ngrams(runs, text):
     assert math.exp(run.evaluate().loss) == pytest.approx(plain.perplexity(held), rel=1e-6)
 
 
+@pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("name", ["nnlm", "lstm"])
-def test_the_perplexity_of_a_neural_run_is_that_of_its_model(name, runs, text):
+def test_the_perplexity_of_a_neural_run_is_that_of_its_model(name, across, runs, text, tmp_path):
     run = runs[name]
+    if not across:
+        config = config_of(name, across_lines=False, epochs=1)
+        run = wm.train(text, config, folder=tmp_path / "run")
     held = split_source(run.config, read_configured(text, run.config)).test
+    assert (len(held.sequences) == 1) == across
+    if across and name == "lstm":
+        # It has read all words before, over the ends of lines.
+        held = wm.data.Windows(held.sequences, len(held.sequences.values), 0, held.positions)
     report = wm.evaluation.evaluate_perplexity(run.model.head, run.model.encode, held)
     assert report.tokens == run.evaluate().examples
     assert math.exp(run.evaluate().loss) == pytest.approx(report.perplexity, rel=1e-5)
+
+
+def test_a_text_with_unknown_words_keeps_its_rare_ones(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("\n".join(["the <unk> sees a gnu", *sentences(100)]) + "\n")
+    kept = wm.train(text, config_of("nnlm", epochs=1), folder=tmp_path / "kept")
+    assert "gnu" in kept.vocabulary
+    assert kept.config.min_count == 1
+    asked = config_of("nnlm", epochs=1, min_count=2)
+    assert "gnu" not in wm.train(text, asked, folder=tmp_path / "asked").vocabulary
 
 
 def stopped_at(step):

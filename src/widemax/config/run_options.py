@@ -262,6 +262,13 @@ SOURCES: dict[str, Declaration] = {
             ),
             Option("end", "", "A word that ends every line; empty adds none.", group=DATA),
             Option(
+                "across_lines",
+                False,
+                "Whether all lines are one stream, so that what stands before a word reaches back "
+                "over the beginning of its line.",
+                group=DATA,
+            ),
+            Option(
                 "tokens",
                 "",
                 "Regular expression that matches a word; empty splits at white space.",

@@ -199,6 +199,15 @@ class Sequences:
             self.values[chosen], before[self.offsets], self.names, times, self.vocabulary, weights
         )
 
+    def joined(self) -> Sequences:
+        """Return all values as one sequence: what came before reaches over the ends of others.
+
+        >>> Sequences.from_lists([[4, 0], [2]]).joined().lengths.tolist()
+        [3]
+        """
+        ends = torch.tensor([0, len(self.values)])
+        return Sequences.trusted(self.values, ends, None, self.times, self.vocabulary)
+
     def continues(self) -> Tensor:
         """Return whether each value but the last has its successor in its own sequence, bool.
 

@@ -62,8 +62,9 @@ class NNLMEncoder(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_classes, dimension))
         self.start = nn.Parameter(torch.empty(dimension))
         self.hidden = nn.Linear(context_size * dimension, hidden_size)
-        for vectors in (self.weight, self.start):
-            nn.init.normal_(vectors, std=dimension**-0.5)
+        nn.init.normal_(self.weight, std=dimension**-0.5)
+        # Where lines are one stream it is hardly ever trained, and should say nothing.
+        nn.init.zeros_(self.start)
 
     def class_tables(self) -> dict[str, range]:
         """Return which tensors have a row for each class, with the classes of their rows."""

@@ -147,6 +147,13 @@ class Model(nn.Module, ABC):
         """
         return self.encode(batch.context)
 
+    def reading(self, windows: Windows) -> Any:
+        """Return the examples of a text, each with its hidden state, read once from the beginning.
+
+        None: the model predicts a word from a window of its own.
+        """
+        return None
+
     def scores(self, batch: WindowBatch) -> Tensor:
         """Return the scores by which classes are ranked, [B, V]."""
         hidden = self.hidden(batch)

@@ -72,7 +72,10 @@ USER_FEATURES = Option(
     "File with features of users; empty takes the .user file beside an .inter file.",
     group="Data",
 )
-TIED = Option("tied", True, "Whether histories and targets share one item table.")
+LSTM_LAYERS = Option(
+    "lstm_layers", 1, "Layers of the LSTM, each on the states of the one before.", least=1, most=64
+)
+TIED = Option("tied", True, "Whether what is read and what is predicted share one table.")
 NUM_ATTENTION_HEADS = Option(
     "num_attention_heads", 1, "Heads of each attention layer.", least=1, most=64
 )
@@ -120,5 +123,14 @@ NEIGHBOURS: dict[str, Value] = {
 }
 """What skip-gram on walks or on clicks and bookings is usually trained with."""
 
-LANGUAGE: dict[str, Value] = {"unknown": "<unk>", "end": "<eos>", "min_count": 2, "bias": True}
+LANGUAGE: dict[str, Value] = {
+    "unknown": "<unk>",
+    "end": "<eos>",
+    "min_count": 2,
+    "across_lines": True,
+    "bias": True,
+    "num_samples": 1000,
+    "schedule": "linear",
+    "validation_size": 20_000,
+}
 """What neural language models are usually trained with."""

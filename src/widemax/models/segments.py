@@ -23,6 +23,14 @@ class SegmentBatch:
     """int64 [B, L]; -1 where nothing is to be predicted."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StreamBatch(SegmentBatch):
+    """The next stretch of each of some streams that are read side by side."""
+
+    follows: bool
+    """Whether each row goes on where that of the batch before ended; else all streams begin."""
+
+
 class Segments:
     """One example for each stretch of ``length`` words: all of them, each from those before it.
 
@@ -100,6 +108,53 @@ class Segments:
         if not len(values):
             return torch.full_like(places, ABSENT)
         return torch.where(there, values[places.clamp(0, len(values) - 1)], ABSENT)
+
+
+class Streams:
+    """One text in ``rows`` streams of equal length, side by side: an example is a whole batch.
+
+    Each word but the first of the text is a target once, beside the word before it. Example s has
+    the ``length`` words of stretch s of every stream, so that a recurrent model goes on with the
+    state that example s − 1 left behind: truncated back-propagation through time as by Zaremba,
+    Sutskever & Vinyals 2014. Examples are therefore to be taken ``in_order``, one at a time.
+
+    >>> streams = Streams(Sequences.from_lists([[4, 0, 2, 7, 5], [1, 6]]), length=2, rows=2)
+    >>> for row in range(len(streams)):
+    ...     batch = streams.batch(torch.tensor([row]))
+    ...     print(batch.context.tolist(), batch.targets.tolist(), batch.follows)
+    [[4, 0], [7, 5]] [[0, 2], [5, 1]] False
+    [[2], [1]] [[7], [6]] True
+    """
+
+    in_order = True
+
+    def __init__(self, sequences: Sequences, length: int, rows: int) -> None:
+        self.values = sequences.values
+        self.length = check_whole("length", length, 1, MAX_WINDOW)
+        rows = check_whole("rows", rows, 1, 2**31)
+        pairs = max(0, len(self.values) - 1)
+        self._stream_length = -(-pairs // rows)
+        self._starts = torch.arange(rows)[:, None] * self._stream_length
+        self._ends = (self._starts + self._stream_length).clamp(max=pairs)
+
+    def __len__(self) -> int:
+        return -(-self._stream_length // self.length)
+
+    def batch(self, rows: Tensor) -> StreamBatch:
+        """Return the example ``rows`` [1]: a stretch of each stream."""
+        rows = as_int64("rows", rows)
+        if rows.shape != (1,) or not 0 <= int(rows[0]) < len(self):
+            raise ValueError(
+                f"rows must be one number between 0 and {len(self) - 1:,}, got {rows.tolist()}"
+            )
+        done = int(rows[0]) * self.length
+        places = self._starts + torch.arange(done, min(done + self.length, self._stream_length))
+        inside, last = places < self._ends, len(self.values) - 1
+        return StreamBatch(
+            context=torch.where(inside, self.values[places.clamp(max=last)], ABSENT),
+            targets=torch.where(inside, self.values[(places + 1).clamp(max=last)], ABSENT),
+            follows=done > 0,
+        )
 
 
 def sequence_starts(context: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,14 +18,15 @@ def generate_ids(
     *,
     length: int,
     reach: int,
+    before: Sequence[int] = (),
     end: int | None = None,
     left_out: int | None = None,
     generator: torch.Generator | None = None,
 ) -> None:
     """Draw classes at the end of ``ids`` until there are ``length``, or the last one is ``end``.
 
-    Each is drawn from P(y | the last ``reach`` ids), without the class ``left_out`` if any other is
-    possible.
+    Each is drawn from P(y | the last ``reach`` ids), those of ``before`` first of
+    all, without the class ``left_out`` if any other is possible.
 
     >>> from widemax.data import Sequences
     >>> from widemax.models import NGram
@@ -35,7 +38,7 @@ def generate_ids(
     [1, 2, 0]
     """
     while len(ids) < length and (not ids or ids[-1] != end):
-        context = torch.tensor([([ABSENT] * reach + ids)[-reach:]])
+        context = torch.tensor([([ABSENT] * reach + [*before] + ids)[-reach:]])
         weights = _probabilities(model, context, left_out)
         ids.append(int(torch.multinomial(weights, 1, generator=generator)))
 

@@ -131,8 +131,22 @@ def _most_chosen(counts: Tensor) -> Callable[..., TopK]:
     return topk
 
 
+def judge_words(
+    model: Model, asked: Windows, *, k: int = USUAL_K, keep_per_example: bool = False
+) -> RankingReport:
+    """Rank the words of a text among all classes, each given those before it."""
+    read = model.reading(asked)
+    if read is None:
+        return evaluate_ranking(model.log_prob, asked, k=k, keep_per_example=keep_per_example)
+
+    def log_prob(batch: WindowBatch) -> Tensor:
+        return model.head.log_prob(batch.context)
+
+    return evaluate_ranking(log_prob, read, k=k, keep_per_example=keep_per_example)
+
+
 def _validation_of_words(model: Model, asked: Windows, metric: str) -> Validation:
-    report = evaluate_ranking(model.log_prob, asked, k=k_of(metric), keep_per_example=True)
+    report = judge_words(model, asked, k=k_of(metric), keep_per_example=True)
     assert report.per_example is not None
     return Validation(report.metrics(), report.per_example.get(metric))
 

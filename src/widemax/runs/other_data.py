@@ -16,8 +16,9 @@ from widemax.data.reading.numbering import recoded
 from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary, source_of
-from widemax.declarations.table import find, load
+from widemax.declarations.table import find
 from widemax.runs.kept_data import histories_among, places_of
+from widemax.runs.source import cut_text
 from widemax.validation import ABSENT
 from widemax.vocabulary import Vocabulary
 
@@ -98,8 +99,7 @@ def _text(path: Path, config: Config, vocabulary: Vocabulary) -> OtherData:
         raise ValueError("the run has joined words to phrases, which another text has others of")
     source = read_source(path, kind=TEXT, tokens=config.tokens or None, end=config.end or None)
     sequences, known = _in_classes(source, vocabulary)
-    cut = load(config.parts["model"]).windows_of
-    windows: Windows = cut(sequences, config)
+    windows = cut_text(config, sequences)
     if not len(windows):
         raise ValueError(f"{path} has no word that the run knows")
     return OtherData(path=path, values=len(known), unknown=int((~known).sum()), windows=windows)

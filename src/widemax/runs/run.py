@@ -23,7 +23,6 @@ from widemax.declarations.table import load as load_declared
 from widemax.evaluation import (
     RankingReport,
     RecommendationReport,
-    evaluate_ranking,
 )
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
@@ -50,6 +49,7 @@ from widemax.runs.judging import (
     asked_first,
     judge_next,
     judge_users,
+    judge_words,
     looks_ahead,
 )
 from widemax.runs.kept_data import (
@@ -175,7 +175,8 @@ class Run:
         # Before the history comes nothing, which some models have a vector of their own for.
         reach = self.reach
         padding = torch.full((reach if self.model.causal else 1,), ABSENT)
-        context = torch.cat([padding, ids])[-reach:][None]
+        before = torch.tensor(self._before, dtype=torch.int64)
+        context = torch.cat([padding, before, ids])[-reach:][None]
         exclude = None if include_seen or not len(ids) else ids[None]
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
         asked = WindowBatch(
@@ -337,18 +338,21 @@ class Run:
                 "cbow and skip-gram"
             )
         words = self._words(sentence)
-        ids = self.vocabulary.encode(words)
-        windows = type(self.model).windows_of(Sequences.from_lists([ids.tolist()]), self.config)
-        if not len(windows):
+        before = self._before
+        ids = [*before, *self.vocabulary.encode(words).tolist()]
+        windows = type(self.model).windows_of(Sequences.from_lists([ids]), self.config)
+        positions = windows.positions
+        places = torch.arange(len(ids)) if positions is None else positions
+        rows = (places >= len(before)).nonzero()[:, 0]
+        if not len(rows):
             raise ValueError(
                 "a sentence must have two words: each is predicted from those around it"
             )
-        batch = windows.batch(torch.arange(len(windows)))
+        batch = windows.batch(rows)
         hidden = self.model.hidden(batch)
         log_prob = self.model.head.log_prob(hidden, batch.targets[:, None])
-        positions = windows.positions
-        places = range(len(words)) if positions is None else positions.tolist()
-        return [(words[place], float(value)) for place, value in zip(places, log_prob, strict=True)]
+        scored = (places[rows] - len(before)).tolist()
+        return [(words[place], float(value)) for place, value in zip(scored, log_prob, strict=True)]
 
     def _words(self, sentence: str) -> list[str]:
         """Return the words of a sentence as the run read them, its end included."""
@@ -386,6 +390,7 @@ class Run:
             ids,
             length=num_words,
             reach=self._reach(),
+            before=self._before,
             end=self.vocabulary.id_of(end) if end else None,
             left_out=None if unknown is None else self.vocabulary.id_of(unknown),
             generator=generator,
@@ -396,6 +401,13 @@ class Run:
     def reach(self) -> int:
         """How many of the last classes of a history ``recommend`` reads."""
         return self._reach() if self.model.causal else max_history(self.config)
+
+    @property
+    def _before(self) -> list[int]:
+        """What stands before a sentence: the end of another one, where lines are one stream."""
+        end = str(self.config.get("end", ""))
+        across = bool(self.config.get("across_lines", False))
+        return [self.vocabulary.id_of(end)] if across and end else []
 
     def _reach(self) -> int:
         """Return how many words before another one the model reads."""
@@ -430,7 +442,7 @@ class Run:
             return judge_next(self.model, test.holdout, max_history=max_history(self.config))
         if test.windows is None:
             raise ValueError(f"nothing was held out to evaluate on: {self._why_no_test()}")
-        return evaluate_ranking(self.model.log_prob, test.windows)
+        return judge_words(self.model, test.windows)
 
     def evaluate_recommendations(
         self, path: str | Path | None = None, *, ks: Sequence[int] = (5, 10, 20, 50)
@@ -469,7 +481,7 @@ class Run:
     ) -> RecommendationReport | RankingReport:
         """Return the metrics of the run on other data: of a log as for its users, of a text."""
         if other.windows is not None:
-            return evaluate_ranking(self.model.log_prob, other.windows)
+            return judge_words(self.model, other.windows)
         assert other.holdout is not None
         return judge_users(
             self.model,

@@ -12,10 +12,12 @@ import torch
 from widemax.config import Config
 from widemax.data import Sequences, Source, Windows, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
+from widemax.data.reading.files import files_of, opened
 from widemax.data.reading.logs import Columns
 from widemax.data.reading.numbering import Limits
 from widemax.data.reading.parts import PartFiles, part_files, read_log_parts, read_text_parts
 from widemax.data.reading.tables import TEXT
+from widemax.data.reading.tokens import split_words
 from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
 from widemax.declarations.table import find, load
 from widemax.models import Model
@@ -24,6 +26,7 @@ from widemax.vocabulary import Vocabulary
 
 _USUAL_HISTORY = 50
 _COLUMNS = ("user_column", "item_column", "time_column", "weight_column", "event_column")
+_BEGINNING = 2**16
 
 FILES = "files"
 """The value of ``split`` for data that come split already."""
@@ -42,7 +45,19 @@ def configured_for(path: str | Path, config: Config) -> Config:
     config = config.for_source(kind_of(path, config.values))
     if config.source == TEXT and "split" in config.given and config.split != FILES:
         raise ValueError(f"split = {config.split!r} is for a log, and {path} is a text")
+    if config.source == TEXT and "min_count" not in config.given and _has_unknown(path, config):
+        return config.changed(min_count=1)
     return config
+
+
+def _has_unknown(path: str | Path, config: Config) -> bool:
+    """Return whether a text begins with its rare words replaced: none is to be replaced again."""
+    if not config.unknown:
+        return False
+    train = _parts(path, config.values).train if config.split == FILES else path
+    with opened(files_of(train)[0]) as file:
+        beginning = file.read(_BEGINNING).decode(errors="replace")
+    return config.unknown in split_words(beginning, config.tokens or None)
 
 
 def kind_of(path: str | Path, settings: Mapping[str, Any]) -> str:
@@ -149,14 +164,24 @@ def split_source(config: Config, source: Source) -> Split:
     sizes = Sizes(config.validation_size, config.test_size)
 
     def cut(part: Sequences) -> Windows:
-        model: type[Model] = load(config.parts["model"])
-        return model.windows_of(part, config)
+        return cut_text(config, part)
 
     if config.split == FILES:
-        return split_files(source, sizes, cut)
-    if source.kind != TEXT:
+        split = split_files(source, sizes, cut)
+    elif source.kind != TEXT:
         return split_log(source, config.split, sizes)
-    return split_text(source.sequences, sizes, cut)
+    else:
+        split = split_text(source.sequences, sizes, cut)
+    if not config.get("across_lines", False):
+        return split
+    assert split.final is not None
+    return replace(split, sequences=split.sequences.joined(), final=split.final.joined())
+
+
+def cut_text(config: Config, text: Sequences) -> Windows:
+    """Return the words of a text, each with what the model of a run predicts it from."""
+    model: type[Model] = load(config.parts["model"])
+    return model.windows_of(text.joined() if config.get("across_lines", False) else text, config)
 
 
 def max_history(config: Config) -> int:

@@ -47,6 +47,13 @@ class Examples(Protocol):
 
 
 @runtime_checkable
+class CarriesState(Protocol):
+    """A model of which a step leaves something to the next: its state after the words it read."""
+
+    carried: Tensor | None
+
+
+@runtime_checkable
 class EpochExamples(Examples, Protocol):
     """Examples of which each epoch draws its own, as many as before."""
 
@@ -117,9 +124,10 @@ class GradientSteps:
     """A batch, its losses, their gradient, the optimiser: one step of any torch model.
 
     The rows of epoch e are a permutation seeded by (seed, e), so the step alone says which batch
-    comes next. A model may train on other examples than it is given, such as a text with fewer of
-    its frequent words (``training_examples``). Draws of samplers come from a generator of its own,
-    dropout from torch's; both are part of the state.
+    comes next; streams that are read side by side come in order, one stretch a step. A model may
+    train on other examples than it is given, such as a text with fewer of its frequent words
+    (``training_examples``). Draws of samplers come from a generator of its own, dropout from
+    torch's; both are part of the state.
     """
 
     def __init__(
@@ -176,7 +184,7 @@ class GradientSteps:
                 model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
             ),
             examples,
-            batch_size=options.batch_size,
+            batch_size=1 if getattr(examples, "in_order", False) else options.batch_size,
             seed=options.seed,
             clip_norm=options.clip_norm,
             averaging=options.averaging,
@@ -215,7 +223,9 @@ class GradientSteps:
     def _rows(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.per_epoch)
         if self._order is None or self._order[0] != epoch:
-            rows = shuffled(len(self.examples), self.seed, epoch)
+            rows = torch.arange(len(self.examples))
+            if not getattr(self.examples, "in_order", False):
+                rows = shuffled(len(self.examples), self.seed, epoch)
             self._order = epoch, self._batches(rows)
             if isinstance(self.examples, EpochExamples):
                 self.examples.start_epoch(epoch)
@@ -233,12 +243,13 @@ class GradientSteps:
             self._mean.show()
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the optimiser and of the generators, and what a mean hides."""
+        """Return the state of optimiser and generators, what a mean hides and a model carries."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "torch": torch.get_rng_state(),
             **({} if self._mean is None else {"trained": self._mean.state()}),
+            **({"carried": self.model.carried} if isinstance(self.model, CarriesState) else {}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -248,6 +259,8 @@ class GradientSteps:
         torch.set_rng_state(state["torch"])
         if self._mean is not None:
             self._mean.load_state(state["trained"])
+        if isinstance(self.model, CarriesState):
+            self.model.carried = state["carried"]
 
 
 class Parts:

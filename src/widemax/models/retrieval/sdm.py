@@ -13,6 +13,7 @@ from widemax.encoders.sdm import SDMEncoder
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
+    LSTM_LAYERS,
     MAX_HISTORY,
     NUM_ATTENTION_HEADS,
     RETRIEVAL,
@@ -35,7 +36,7 @@ from widemax.models.retrieval.history import HistoryModel
         ITEM_FEATURES,
         TIED,
         FEATURE_DIMENSION,
-        Option("lstm_layers", 1, "Layers of the LSTM of the last items.", least=1, most=64),
+        LSTM_LAYERS,
         Option(
             "short",
             0,
