@@ -206,7 +206,7 @@ class Sequences:
         [3]
         """
         ends = torch.tensor([0, len(self.values)])
-        return Sequences.trusted(self.values, ends, None, self.times, self.vocabulary)
+        return Sequences.trusted(self.values, ends, None, self.times, self.vocabulary, self.weights)
 
     def continues(self) -> Tensor:
         """Return whether each value but the last has its successor in its own sequence, bool.

@@ -34,7 +34,8 @@ class Reading:
 
     def _begin(self) -> None:
         parameter = next(self.encoder.parameters())
-        self._done, self._carried = 0, None
+        self._done = 0
+        self._carried: Tensor | None = None
         self._last: Tensor = parameter.new_zeros(1, self.encoder.output_dimension)
 
     def __len__(self) -> int:
