@@ -205,7 +205,7 @@ def _read_log(
         beside=order,
     )
     left_goals, left_weights = (
-        None if each is None else torch.from_numpy(each.to_numpy()[left_rows])
+        None if each is None else torch.from_numpy(np.atleast_1d(each.to_numpy()[left_rows]))
         for each in (goals, weights)
     )
     if left_weights is not None:
