@@ -50,7 +50,7 @@ def test_a_warning_comes_once_and_can_be_followed(log, tmp_path, capfd):
     warned = [line for line in said.splitlines() if "expected more than once" in line]
     assert len(warned) == 1
     assert warned[0].startswith("note: ")
-    assert "corrected_log_q" in warned[0]
+    assert "--objective corrected-log-q" in warned[0]
     calm = train(
         capfd, log, tmp_path / "calm", "--sampler", "in-batch", "--objective", "corrected-log-q"
     )
@@ -77,3 +77,4 @@ def test_an_infinite_validation_is_said(log, tmp_path, capfd):
 def test_fewer_draws_than_asked_for_are_said(log, tmp_path, capfd):
     said = train(capfd, log, tmp_path / "run", "--num-samples", "1024")
     assert "num_samples = 1,024 is more than there are to choose from: " in said
+    assert "are drawn, half of the classes, as they are to be distinct (--unique)" in said

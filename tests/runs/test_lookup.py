@@ -83,3 +83,6 @@ def test_the_command_line_takes_titles_and_shows_them(run, tmp_path):
     assert table.columns == ["user", "rank", "item", "score", "title"]
     titles = dict(table.drop_nulls().select("item", "title").iter_rows())
     assert titles == FILMS
+    flags = ["--all-users", "--out", str(tmp_path / "all.csv"), "--json"]
+    refused = CliRunner().invoke(app, ["recommend", str(run.folder), *flags])
+    assert str(refused.exception).startswith("--json has no effect with --all-users")

@@ -55,6 +55,16 @@ def test_users_of_the_run_are_asked_from_what_they_had_there(run, tmp_path):
     assert "1 of 22 are unknown to the run; 1 users skipped" in said.stdout
 
 
+def test_a_log_whose_users_had_all_of_it_before_is_said_to_be_so(run, tmp_path):
+    own = write_log(tmp_path / "own.csv", ring(range(40), 0, 6))
+    assert (
+        "is this the log that the run was trained on?"
+        in evaluated(run.folder, "--data", own, "-k", 1).stderr
+    )
+    later = write_log(tmp_path / "later.csv", ring(range(10), 5, 2))
+    assert "had every target before" not in evaluated(run.folder, "--data", later, "-k", 1).stderr
+
+
 @pytest.mark.parametrize("histories", ["auto", "file"])
 def test_others_are_asked_for_their_last_item(histories, run, tmp_path):
     users = range(100, 120) if histories == "auto" else range(20)

@@ -135,7 +135,10 @@ def test_the_model_that_answers_is_named(files, tmp_path):
         assert "refitted on training and validation data" in said.stderr
     assert wm.load(run.folder, checkpoint="last").chosen == "last"
     listed = CliRunner().invoke(app, ["runs", str(tmp_path / "runs"), "--json"])
-    assert json.loads(listed.stdout)[0]["model"] == "refit"
+    row = json.loads(listed.stdout)[0]
+    assert (row["model"], row["refit"]) == (run.config.model, True)
+    listed = CliRunner().invoke(app, ["runs", str(tmp_path / "runs")])
+    assert f"{run.config.model}, refit" in listed.stdout
 
 
 def test_the_phase_is_shown(files, tmp_path):

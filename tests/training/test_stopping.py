@@ -146,6 +146,22 @@ def test_what_more_time_would_bring_is_said(log, tmp_path):
     assert "to beat" not in said.stderr
 
 
+def test_what_is_to_beat_is_the_model_popularity(tmp_path):
+    # One user in two chooses item 0 thrice: by interactions it would stand first, by users it
+    # does not.
+    rows = [
+        f"{user},{item}"
+        for user in range(40)
+        for item in ([0, 0, 0] if user % 2 else []) + [1 + user % 3, 4 + user % 2, 6 + user % 7, 1]
+    ]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["user,item", *rows]) + "\n")
+    training = prepare(log, CONFIG.changed(metric="ndcg@2"), tmp_path / "run")
+    training.loop.store.close()
+    fitted = wm.train(log, wm.Config(model="popularity", metric="ndcg@2"), folder=tmp_path / "fit")
+    assert training.loop.plan.floor == pytest.approx(fitted.metrics[-1]["ndcg@2"])
+
+
 def test_how_sure_the_choice_is_is_said(log, tmp_path):
     flags = "--model next-item --head full --epochs 12 --dimension 8 --metric ndcg@5"
     arguments = ["train", str(log), "--folder", str(tmp_path / "run"), *flags.split()]

@@ -135,6 +135,12 @@ def _evaluate_log(
         typer.echo(strict_json({**counts, **report.metrics(), **errors}))
         return
     typer.echo(f"{printable(protocol)}\n{report}")
+    if other is not None and report.unreachable == report.targets:
+        typer.echo(
+            "note: users had every target before: is this the log that the run was trained on? "
+            "evaluate without --data asks for what was held out of it",
+            err=True,
+        )
     if other is None and run.looks_ahead:
         typer.echo(f"note: {run.looks_ahead}", err=True)
 

@@ -9,6 +9,7 @@ import typer
 
 from widemax.cli.answers import CheckpointName, RunFolder, load_run, path_of, say_step
 from widemax.cli.completion import one_of
+from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 from widemax.declarations import find, names
 
@@ -33,3 +34,4 @@ def export(
     with waiting(f"writing {path}"):
         loaded.export(path, to=found.name)
     say_step(loaded)
+    typer.echo(f"{found.name}: {printable(path)}", err=True)

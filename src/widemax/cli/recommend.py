@@ -64,6 +64,8 @@ def recommend(
         raise ValueError("give either --user or --history, or --all-users")
     if all_users and search:
         raise ValueError("--search is what one user typed, and --all-users asks for every user")
+    if all_users and json:
+        raise ValueError("--json has no effect with --all-users: the answers go to --out FILE")
     loaded = load_run(run, checkpoint)
     if out is not None:
         _recommend_to_all(loaded, out, k)

@@ -16,6 +16,8 @@ from widemax.cli.errors import one_line
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting
 
+_COLUMNS = ("run", "model", "classes", "step", "loss", "recall@20", "ndcg@20", "mrr")
+
 
 def runs(
     folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
@@ -31,21 +33,24 @@ def runs(
     if not rows:
         typer.echo(f"no runs in {printable(folder)}", err=True)
         return
-    table = Table()
-    names = ["run", "kind", "classes", "step", "loss", "recall@20", "ndcg@20", "mrr"]
-    if any(row["model"] for row in rows):
-        names.append("model")
-    for name in names:
-        table.add_column(name, justify="left" if name in ("run", "kind", "model") else "right")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in _COLUMNS:
+        if name in ("run", "model"):
+            # Folded and not cut short: a name is what the other verbs are to be given.
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(row.get(name, "")) for name in names))
+        model = f"{row['model']}, refit" if row["refit"] else row["model"]
+        table.add_row(*(_cell({**row, "model": model}.get(name, "")) for name in _COLUMNS))
     Console(file=sys.stdout).print(table)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     with starting():
+        from widemax.config.toml import read_toml
         from widemax.runs.chosen_checkpoint import is_refitted
-        from widemax.runs.description import check_run
+        from widemax.runs.description import CONFIG, check_run
         from widemax.training.tracking import read_metrics
 
     rows = []
@@ -56,8 +61,8 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
         try:
             lines = read_metrics(metrics) if metrics.exists() else []
             last = lines[-1] if lines else {}
-            model = "refit" if is_refitted(path) else ""
-            rows.append({"run": path.name, **check_run(path), **last, "model": model})
+            own = {"model": read_toml(path / CONFIG).get("model", ""), "refit": is_refitted(path)}
+            rows.append({"run": path.name, **check_run(path), **last, **own})
         except (ValueError, OSError) as error:
             typer.echo(f"left out: {one_line(error)}", err=True)
     return rows

@@ -266,7 +266,7 @@ class _Display:
             f"{name} {value:.4f}{self._error(name, metrics)}" for name, value in shown
         )
         rate = progress.step / progress.seconds if progress.seconds else 0.0
-        self.say(f"step {progress.step:,}  {figures}  {rate:,.0f} steps/s")
+        self.say(f"step {progress.step:,}  {figures}  {rate:,.{rate < 10:d}f} steps/s")
 
     def _error(self, name: str, metrics: Mapping[str, float]) -> str:
         """Return the standard error of the metric that decides, to stand behind it."""

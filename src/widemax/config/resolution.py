@@ -325,9 +325,16 @@ def _no_effect(
         (kind, each.name)
         for kind in SLOTS
         for each in declared(kind).values()
-        if any(option.name == name for option in each.options)
+        if name in option_names(each)
     ]
     kinds = [kind for kind in dict(owners) if kind in parts]
+    # A method that usually goes with one that has the setting takes it as well.
+    owners = [
+        (kind, each.name)
+        for kind in dict(owners)
+        for each in declared(kind).values()
+        if (kind, each.name) in owners or not set(owners).isdisjoint(each.usual.items())
+    ]
     if not kinds:
         return _without_slot(owners[0][0], parts)
     chosen = " and ".join(f"{kind} = {parts[kind].name!r}" for kind in kinds)

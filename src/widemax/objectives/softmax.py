@@ -186,8 +186,9 @@ def _check_expected_counts(
         # Without the number, so that Python shows it once and not at every batch.
         warnings.warn(
             "sampled_softmax: a target is expected more than once among the candidates, and its "
-            "gradient is too large (up to 1 / (1 − P) times). Take the objective corrected_log_q, "
-            "or draw fewer classes, or distinct ones where the sampler can (unique=True)",
+            "gradient is too large (up to 1 / (1 − P) times). Take the objective corrected_log_q "
+            "(--objective corrected-log-q), or draw fewer classes, or distinct ones where the "
+            "sampler can (unique=True, --unique)",
             stacklevel=3,
         )
     return target_log_expected_count, log_expected_count

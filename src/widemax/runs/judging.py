@@ -42,13 +42,13 @@ def looks_ahead(questions: float, events: float) -> str:
     """Return a warning that users are asked for what lies before some of what is trained on.
 
     >>> print(looks_ahead(0.5, 0.25))
-    leave-one-out looks ahead: 50.0 % of the test items are older than something that is trained \
-on, on average than 25.0 % of it; --split time trains on the past alone
+    leave-one-out looks ahead: 50.0 % of the test items lie before some of the training data, on \
+average before 25.0 % of it; --split time trains on the past alone
     """
     return (
-        f"leave-one-out looks ahead: {questions:.1%} of the test items are older than something "
-        f"that is trained on, on average than {events:.1%} of it; --split time trains on the past "
-        "alone"
+        f"leave-one-out looks ahead: {questions:.1%} of the test items lie before some of the "
+        f"training data, on average before {events:.1%} of it; --split time trains on the "
+        "past alone"
     ).replace("%", " %")
 
 

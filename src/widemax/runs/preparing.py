@@ -18,6 +18,7 @@ from torch import Tensor
 from widemax.config import Config
 from widemax.data import Sequences, Source
 from widemax.data.splitting.holding_out import Split, later_than_asked
+from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
@@ -335,7 +336,9 @@ def _floor(
     """Return what a model must have come to before patience may end its training."""
     if isinstance(steps, FitSteps) or not config.patience:
         return None
-    counts = torch.bincount(split.sequences.values, minlength=len(data.vocabulary))
+    # Users and not interactions are counted, as by the model of that name.
+    chosen = distinct_targets(split.sequences).values
+    counts = torch.bincount(chosen, minlength=len(data.vocabulary))
     return floor_of(split.validation, counts, config.metric, with_seen=with_seen)
 
 
@@ -371,10 +374,12 @@ def _check_features(config: Config, data: DataSummary) -> None:
 def _say_if_fewer_are_drawn(config: Config, model: Model) -> None:
     drawn = getattr(model.head, "num_samples", None)
     if drawn is not None and drawn < config.num_samples:
+        distinct = getattr(model.head.sampler, "unique", False)
         _LOGGER.warning(
-            "num_samples = %s is more than there are to choose from: %s are drawn",
+            "num_samples = %s is more than there are to choose from: %s are drawn%s",
             f"{config.num_samples:,}",
             f"{drawn:,}",
+            ", half of the classes, as they are to be distinct (--unique)" if distinct else "",
         )
 
 
