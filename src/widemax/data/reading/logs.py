@@ -275,5 +275,5 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
         return ""
     raise ValueError(
         f"{path} has no column that looks like the {role}: there are {listed(there)}; "
-        f'name one with {role}_column, or read it with kind="text"'
+        f"name one with {role}_column (--{role}-column NAME), or read it as a text (--kind text)"
     )
