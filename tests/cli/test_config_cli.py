@@ -76,7 +76,8 @@ def test_every_setting_can_be_given_as_a_flag(run, name):
         arguments = [option.flag, str(value)]
     # What the setting needs besides to have an effect.
     beside = settings_beside(name, value)
-    arguments += [part for each in beside for part in (OPTIONS[each].flag, beside[each])]
+    for each in beside:
+        arguments += [OPTIONS[each].flag, *([] if beside[each] is True else [str(beside[each])])]
     result, calls = run("d", *arguments)
     assert result.exit_code == 0, result.output
     assert calls[0][2].config == Config(**{name: value, **beside})

@@ -60,8 +60,8 @@ RUN = Declaration(
         Option(
             "time_budget",
             0.0,
-            "Seconds after which training ends; 0 sets no limit. Without --steps a schedule "
-            "follows the time too, so that such a run does not come out bit for bit again.",
+            "Seconds after which training ends; 0 sets no limit. A schedule follows the time too, "
+            "unless the steps are given, so that such a run does not come out bit for bit again.",
             most=1e9,
             group=LENGTH,
         ),
