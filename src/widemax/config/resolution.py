@@ -181,8 +181,15 @@ def _chosen(given: Mapping[str, Value], model: Declaration) -> Iterator[tuple[st
 
 
 def _usual(parts: Mapping[str, Declaration], source: str | None) -> dict[str, tuple[Value, str]]:
-    """Return what the methods and the data are usually trained with; the model knows best."""
-    found: dict[str, tuple[Value, str]] = {}
+    """Return what the methods and the data are usually trained with; the model knows best.
+
+    What a method cannot be trained without comes before what is usual with another.
+    """
+    found: dict[str, tuple[Value, str]] = {
+        name: (value, f"needed by {_called(part)}")
+        for part in parts.values()
+        for name, value in part.fixed.items()
+    }
     chosen = {part.name for part in parts.values()}
     for part in (*parts.values(), *((SOURCES[source],) if source else ())):
         conditional = [part.usual_with[name] for name in part.usual_with if name in chosen]

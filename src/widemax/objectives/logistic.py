@@ -24,6 +24,9 @@ from widemax.objectives.starting import Prior, starts_at
 _WITH_BIAS: dict[str, Value] = {"bias": True}
 """Their scores start far below 0, which nothing but a bias can be set to."""
 
+_OWN_START: dict[str, Value] = {"bias_start": 0.0}
+"""Their biases start where an empty context would leave them, whatever is usual with a model."""
+
 
 def _start_at_log_prob(prior: Prior, **options: object) -> Tensor:
     """F − log Q = log(π/Q): of π positives of a class and Q draws of it, π are positives."""
@@ -40,7 +43,7 @@ def _start_at_log_ratio(prior: Prior, **options: object) -> Tensor:
     return prior.log_target - prior.log_expected_count
 
 
-@declare.objective("nce", usual=_WITH_BIAS)
+@declare.objective("nce", usual=_WITH_BIAS, fixed=_OWN_START)
 @keeps_hits
 @starts_at(_start_at_log_prob)
 def nce(
@@ -90,7 +93,7 @@ def nce(
     )
 
 
-@declare.objective("sampled-logistic", usual=_WITH_BIAS)
+@declare.objective("sampled-logistic", usual=_WITH_BIAS, fixed=_OWN_START)
 @starts_at(_start_at_log_odds)
 def sampled_logistic(
     target_scores: Tensor,
@@ -138,7 +141,7 @@ def sampled_logistic(
     )
 
 
-@declare.objective("negative-sampling", traits=["uncorrected", "kernel"])
+@declare.objective("negative-sampling", traits=["uncorrected", "kernel"], fixed=_OWN_START)
 @keeps_hits
 @starts_at(_start_at_log_ratio)
 def negative_sampling(
@@ -179,7 +182,7 @@ def negative_sampling(
     return _logistic_loss(positives, negatives, normalize_positives)
 
 
-@declare.objective("full-logistic", needs=[OVER_ALL])
+@declare.objective("full-logistic", needs=[OVER_ALL], fixed=_OWN_START)
 @starts_at(_start_at_log_odds)
 def full_logistic(
     target_scores: Tensor,
@@ -239,7 +242,7 @@ def _start_of_gbce(
     return prior.log_odds - prior.log_expected_count + math.log(power)
 
 
-@declare.objective("gbce", options=[CALIBRATION], traits=["uncorrected"])
+@declare.objective("gbce", options=[CALIBRATION], traits=["uncorrected"], fixed=_OWN_START)
 @starts_at(_start_of_gbce)
 def gbce(
     target_scores: Tensor,
