@@ -23,9 +23,11 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         # Files of two exports that were mixed up would answer, and wrongly.
-        for name, digest in json.loads((folder / "serving.json").read_text())["files"].items():
+        about = json.loads((folder / "serving.json").read_text())
+        for name, digest in about["files"].items():
             if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
                 raise SystemExit(f"{folder / name} is not the file that was exported")
+        self.before = [int(place) for place in about["before"].split()]
         self.encoder = onnxruntime.InferenceSession(folder / "encoder.onnx")
         self.index = faiss.read_index(str(folder / "index.faiss"))
         self.keys = pl.read_parquet(folder / "vocabulary.parquet")["key"].to_list()
@@ -41,7 +43,9 @@ class Server:
 
         A feature that is not given is unknown: "" for a text, NaN for a number.
         """
-        known = [[self.ids[key] for key in each if key in self.ids] for each in histories]
+        known = [
+            self.before + [self.ids[key] for key in each if key in self.ids] for each in histories
+        ]
         widest = max(map(len, known), default=0)
         context = np.full((len(known), widest), -1, np.int64)
         for row, ids in zip(context, known, strict=True):

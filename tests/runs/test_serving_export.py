@@ -58,7 +58,10 @@ def answer(folder, histories, columns, k):
     keys = pl.read_parquet(folder / "vocabulary.parquet")["key"].to_list()
     ids = {key: place for place, key in enumerate(keys)}
     widest = max(map(len, histories))
-    context = [[ids[key] for key in each] + [-1] * (widest - len(each)) for each in histories]
+    before = [int(place) for place in manifest["before"].split()]
+    context = [
+        [*before, *(ids[key] for key in each)] + [-1] * (widest - len(each)) for each in histories
+    ]
     wanted = {each.name for each in encoder.get_inputs()} - {"context"}
     (query,) = encoder.run(
         ["query"], {"context": np.array(context), **{name: columns[name] for name in wanted}}

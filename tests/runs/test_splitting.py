@@ -158,9 +158,12 @@ def test_sentences_of_a_text_are_in_one_part_only():
 
 def test_at_most_a_tenth_of_a_text_is_held_out():
     lists = [[10 * line + word for word in range(10)] for line in range(200)]
-    split = split_source(wm.Config(model="nnlm"), source_of(lists, "text"))
-    parts = split.sequences, split.validation.sequences, split.test.sequences
-    assert [len(part) for part in parts] == [180, 10, 10]
+    for across in (False, True):
+        config = wm.Config(model="nnlm", across_lines=across)
+        split = split_source(config, source_of(lists, "text"))
+        parts = split.sequences, split.validation.sequences, split.test.sequences
+        assert [len(part.values) for part in parts] == [1800, 100, 100]
+        assert [len(part) for part in parts] == ([1, 1, 1] if across else [180, 10, 10])
 
 
 def test_long_sentences_count_by_their_words():

@@ -175,7 +175,7 @@ class Run:
         # Before the history comes nothing, which some models have a vector of their own for.
         reach = self.reach
         padding = torch.full((reach if self.model.causal else 1,), ABSENT)
-        before = torch.tensor(self._before, dtype=torch.int64)
+        before = torch.tensor(self.before, dtype=torch.int64)
         context = torch.cat([padding, before, ids])[-reach:][None]
         exclude = None if include_seen or not len(ids) else ids[None]
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
@@ -338,7 +338,7 @@ class Run:
                 "cbow and skip-gram"
             )
         words = self._words(sentence)
-        before = self._before
+        before = self.before
         ids = [*before, *self.vocabulary.encode(words).tolist()]
         windows = type(self.model).windows_of(Sequences.from_lists([ids]), self.config)
         positions = windows.positions
@@ -390,7 +390,7 @@ class Run:
             ids,
             length=num_words,
             reach=self._reach(),
-            before=self._before,
+            before=self.before,
             end=self.vocabulary.id_of(end) if end else None,
             left_out=None if unknown is None else self.vocabulary.id_of(unknown),
             generator=generator,
@@ -403,7 +403,7 @@ class Run:
         return self._reach() if self.model.causal else max_history(self.config)
 
     @property
-    def _before(self) -> list[int]:
+    def before(self) -> list[int]:
         """What stands before a sentence: the end of another one, where lines are one stream."""
         end = str(self.config.get("end", ""))
         across = bool(self.config.get("across_lines", False))

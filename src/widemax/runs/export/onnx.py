@@ -43,6 +43,8 @@ def described(run: Run) -> dict[str, str]:
         "step": str(run.step),
         "vocabulary": run.vocabulary.numbering,
         "num_classes": str(len(run.vocabulary)),
+        # What ``Run`` puts before every history; most runs nothing.
+        "before": " ".join(str(each) for each in run.before),
     }
 
 
