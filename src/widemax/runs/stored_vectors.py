@@ -96,7 +96,7 @@ def nearest(
 
     >>> rows = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]], np.float32)
     >>> ids, cosines = nearest(rows, rows[0], 2, left_out=[0])
-    >>> ids.tolist(), cosines.round(3).tolist()
+    >>> ids.tolist(), [round(float(each), 3) for each in cosines]
     ([2, 1], [0.707, 0.0])
     """
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float32))

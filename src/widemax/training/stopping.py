@@ -48,10 +48,10 @@ def rise(curve: Sequence[tuple[int, float]]) -> float | None:
     """Return by which share a metric rose over the last third of its curve; None if it did not.
 
     ``curve`` are steps and values, larger being better. A line is fitted to the last third of the
-    steps; its rise must be at least 1 % of the last value and twice its own standard error.
+    steps; its rise must be at least 1 % of their mean and twice its own standard error.
 
     >>> rise([(step, 1 - 1 / step) for step in range(1, 10)])
-    0.03...
+    0.06...
     >>> rise([(step, 0.5) for step in range(1, 10)])
     """
     last = curve[-1][0] if curve else 0
