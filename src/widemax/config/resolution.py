@@ -185,17 +185,17 @@ def _usual(parts: Mapping[str, Declaration], source: str | None) -> dict[str, tu
 
     What a method cannot be trained without comes before what is usual with another.
     """
-    found: dict[str, tuple[Value, str]] = {
-        name: (value, f"needed by {_called(part)}")
-        for part in parts.values()
-        for name, value in part.fixed.items()
-    }
+    found: dict[str, tuple[Value, str]] = {}
     chosen = {part.name for part in parts.values()}
     for part in (*parts.values(), *((SOURCES[source],) if source else ())):
         conditional = [part.usual_with[name] for name in part.usual_with if name in chosen]
         for usual in (*conditional, part.usual):
             for name, value in usual.items():
                 found.setdefault(name, (value, f"usual with {_called(part)}"))
+    for part in parts.values():
+        for name, value in part.fixed.items():
+            if name in found and found[name][0] != value:
+                found[name] = value, f"needed by {_called(part)}"
     return found
 
 
