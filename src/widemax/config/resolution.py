@@ -139,6 +139,9 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
         parts[slot] = part
     usual = _usual(parts, source)
     mixed = _mixed(given, usual, parts)
+    for _, part in mixed:
+        if PER_EXAMPLE in part.traits and not usual.get("per_example", (False, ""))[0]:
+            usual["per_example"] = True, f"needed by {_called(part)}"
     options = _options(parts, mixed, source)
     _check_usual(usual, options)
     for name in given:
