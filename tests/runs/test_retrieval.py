@@ -240,7 +240,7 @@ def test_the_verbs(log, tmp_path):
     assert "tail Recall" in called("evaluate", folder, "--by", "popularity")
     figures = json.loads(called("evaluate", folder, "--json"))
     assert figures["users"] == NUM_USERS / 2
-    assert "recall@10 1.0" in called("index", folder, "--kind", "exact")
+    assert "exact, recall 1 by definition" in called("index", folder, "--kind", "exact")
     found = json.loads(called("recommend", folder, "--history", "i2", "--exact", "--json"))
     assert len(found) == 10
     assert len(json.loads(called("recommend", folder, "--user", "u3", "--json"))) == 10

@@ -120,6 +120,17 @@ def test_split_by_time_asks_no_more_than_it_may():
         split_source(wm.Config(split="time"), log_of(3))
 
 
+def test_split_by_time_counts_users_who_came_too_late_to_be_asked():
+    # Ten users begin on day 0 to 9 and choose daily; two more come on the last day.
+    source, times = timed_log()
+    values = torch.cat([source.sequences.values, torch.tensor([0, 1])])
+    offsets = torch.cat([source.sequences.offsets, torch.tensor([101, 102])])
+    late = Sequences(values, offsets, times=torch.cat([times, torch.tensor([18.0, 18.0])]))
+    split = split_source(wm.Config(split="time"), Source(**{**source.__dict__, "sequences": late}))
+    assert split.skipped_users == 2
+    assert split_source(wm.Config(split="time"), source).skipped_users == 0
+
+
 def test_split_by_user_trains_on_nothing_of_those_who_are_asked():
     split = split_source(wm.Config(split="user", validation_size=4, test_size=99), log_of(50))
     asked = targets(split.validation) | targets(split.test)

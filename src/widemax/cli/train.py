@@ -227,6 +227,9 @@ class _Display:
 
         if later := training.description.get("later"):
             self.say(looks_ahead(*later))
+        if skipped := training.split.skipped_users:
+            users = f"{skipped:,} user{'s' if skipped != 1 else ''}"
+            self.say(f"{users} cannot be asked in the test: nothing of theirs came before it")
         if (floor := training.loop.plan.floor) is not None:
             self.say(f"to beat: popularity, {training.config.metric} {floor:.4f} in validation")
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.

@@ -39,6 +39,8 @@ class Split:
     """Where in ``sequences`` the goal was reached."""
     final_goals: Tensor | None = None
     """The same for ``final``."""
+    skipped_users: int = 0
+    """How many users of the test have no history to ask them from."""
 
 
 class Sizes(NamedTuple):
@@ -73,6 +75,7 @@ def split_files(source: Source, sizes: Sizes, cut: Callable[[Sequences], Windows
             validation=_some_questions(cut_log.validation, sizes.validation),
             test=cut_log.test,
             final=cut_log.final,
+            skipped_users=cut_log.skipped_users[1],
         )
     of_line = parts[sequences.offsets[:-1].clamp(max=len(parts) - 1)]
     train, validation, test = (
@@ -151,6 +154,7 @@ def split_log(source: Source, how: str, sizes: Sizes) -> Split:
         final=parts.final,
         goals=goals,
         final_goals=final_goals,
+        skipped_users=parts.skipped_users,
     )
 
 
@@ -182,6 +186,7 @@ class _LogParts(NamedTuple):
     validation: Holdout
     test: Holdout
     final: Sequences
+    skipped_users: int = 0
 
 
 def _beginnings(sequences: Sequences, train: Sequences) -> Tensor:
@@ -236,7 +241,9 @@ def _ask_later(sizes: Sizes, sequences: Sequences) -> _LogParts:
     if sequences.times is None:
         raise ValueError("split = 'time' needs a log with times: name its column in time_column")
     parts = split_by_time(sequences)
-    return _LogParts(parts.train, parts.validation, parts.test, parts.final)
+    return _LogParts(
+        parts.train, parts.validation, parts.test, parts.final, parts.skipped_users[1]
+    )
 
 
 _WAYS: Mapping[str, Callable[[Sizes, Sequences], _LogParts]] = MappingProxyType(
