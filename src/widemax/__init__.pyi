@@ -49,6 +49,7 @@ from .objectives import negative_sampling as negative_sampling
 from .objectives import sampled_softmax as sampled_softmax
 from .optim import RowAdam as RowAdam
 from .optim import clip_grad_norm_ as clip_grad_norm_
+from .optim import optimizer_for as optimizer_for
 from .runs.run import Run as Run
 from .runs.api import load as load
 from .runs.api import train as train

@@ -13,6 +13,7 @@ from widemax.heads import HierarchicalHead
 from widemax.models import MIND, SDM, HistoryModel, Item2Vec, SkipGram, TwoTower, YouTubeDNN
 from widemax.models.building import build_model
 from widemax.objectives import negative_sampling
+from widemax.optim import sparse_parameters
 from widemax.sampling import UnigramSampler
 from widemax.scoring.char_cnn import CharCNNScorer
 
@@ -62,7 +63,9 @@ def test_every_model_that_learns_has_losses_and_answers(name):
     losses = model(batch, generator=torch.Generator().manual_seed(0))
     losses.sum().backward()
     assert bool(losses.isfinite().all())
-    assert any(each.grad is not None for each in model.parameters())
+    grads = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+    assert grads
+    assert {name for name, each in grads.items() if each.is_sparse} <= set(sparse_parameters(model))
     with torch.no_grad():
         assert model.eval().topk(batch, 4).ids.shape == (3, 4)
 

@@ -42,7 +42,7 @@ PUBLIC: dict[str, list[str]] = {
         "negative_sampling",
         "sampled_softmax",
     ],
-    "optim": ["RowAdam", "clip_grad_norm_"],
+    "optim": ["RowAdam", "clip_grad_norm_", "optimizer_for"],
     "runs": ["Run", "load", "train"],
     "sampling": [
         "InBatchSampler",

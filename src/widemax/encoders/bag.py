@@ -28,6 +28,9 @@ class BagEncoder(nn.Module):
     (True, [0.0, 0.0, 0.0, 0.0])
     """
 
+    sparse = True
+    """Whether gradients hold only the rows that were used."""
+
     def __init__(self, num_classes: int, dimension: int) -> None:
         super().__init__()
         self.num_classes = check_num_classes(num_classes)

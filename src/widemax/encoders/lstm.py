@@ -81,7 +81,9 @@ class LSTMEncoder(nn.Module):
 
     def as_embedding(self) -> nn.Embedding:
         """Return the vectors of the words as torch has them, for an output layer to share."""
-        embedding = nn.Embedding(self.num_classes, self.dimension, _weight=self.weight)
+        embedding = nn.Embedding(
+            self.num_classes, self.dimension, _weight=self.weight, sparse=self.sparse
+        )
         embedding.weight = self.weight  # torch made a parameter of its own of it
         return embedding
 

@@ -76,7 +76,7 @@ class SASRecEncoder(nn.Module):
         expansion = check_whole("expansion", expansion, 1, _MOST_EXPANSION)
         self.sparse, self.from_end = sparse, from_end
         self.dropout = Dropout(check_fraction("dropout", dropout))
-        self.items = nn.Embedding(num_classes, dimension)
+        self.items = nn.Embedding(num_classes, dimension, sparse=sparse)
         self.positions = nn.Parameter(torch.empty(max_length, dimension))
         self.blocks = nn.ModuleList(
             BLOCKS[block](dimension, num_heads=num_heads, expansion=expansion, dropout=dropout)

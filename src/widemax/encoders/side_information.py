@@ -38,6 +38,8 @@ class SideInformationEncoder(nn.Module):
     (True, torch.Size([2, 4]))
     """
 
+    sparse = True
+    """Whether gradients hold only the rows that were used."""
     side: Tensor
     seen: Tensor
     _firsts: Tensor

@@ -4,7 +4,10 @@ from widemax.optim.adagrad import RowAdagrad, RowwiseAdagrad
 from widemax.optim.adam import RowAdam
 from widemax.optim.clipping import clip_grad_norm_
 from widemax.optim.dense_adam import DenseAdam
+from widemax.optim.exchange import exchange_rows
+from widemax.optim.for_model import JointOptimizer, optimizer_for
 from widemax.optim.sgd import RowSGD
+from widemax.optim.tables import sparse_parameters
 
 OPTIMIZERS = {
     "sgd": RowSGD,
@@ -18,9 +21,13 @@ OPTIMIZERS = {
 __all__ = [
     "OPTIMIZERS",
     "DenseAdam",
+    "JointOptimizer",
     "RowAdagrad",
     "RowAdam",
     "RowSGD",
     "RowwiseAdagrad",
     "clip_grad_norm_",
+    "exchange_rows",
+    "optimizer_for",
+    "sparse_parameters",
 ]

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS, SIMILARITY, TEMPERATURE, Scorer
+from widemax.scoring.made_dense import check_ddp, watch
 from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import HALF, gather_rows, widened
 from widemax.validation import check_num_classes, check_positive, check_whole
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 2**38
 """Most values a table may hold: a terabyte in float32."""
+
+SPARSE_ENTRIES = 2**22
+"""Values from which a table has sparse gradients by itself, 16 MB in float32.
+
+There a step with Adam on all rows takes some 15 times that on the rows of a batch.
+"""
 
 _DTYPES = (*HALF, torch.float32, torch.float64)
 
@@ -45,11 +52,14 @@ class TableScorer(Scorer):
 
     Shapes: ``weight`` [V, D], ``bias`` [V] or None; see ``Scorer``.
 
-    Cost: O(B·S·D) time, V·D parameters. With ``sparse=True`` the gradients of ``weight`` and
-    ``bias`` hold only the rows of the given ids (as in ``nn.Embedding``), for optimisers that take
-    it: SGD, Adagrad, SparseAdam. With ``dtype=torch.bfloat16`` the table takes V·D·2 bytes; rows,
-    products, biases and the gradients of given ids stay float32. All classes of a cosine table are
-    scaled in a copy, at least float32.
+    Cost: O(B·S·D) time, V·D parameters. With ``sparse=True``, and without it from 2^22 values on,
+    the gradients of ``weight`` and ``bias`` hold only the rows of the given ids (as in
+    ``nn.Embedding``). ``wm.optimizer_for(model)`` takes them, as do all of ``wm.optim``, torch's
+    SparseAdam, and its SGD and Adagrad without momentum or weight decay. Others of torch, such as
+    AdamW, refuse them if you asked for them; where they came by size, those get a dense gradient,
+    for all rows move by their rule, and a warning says so once. With ``dtype=torch.bfloat16`` the
+    table takes V·D·2 bytes; rows, products, biases and the gradients of given ids stay float32. All
+    classes of a cosine table are scaled in a copy, at least float32.
 
     Reference: nn.Embedding, whose layout and sparse gradients it keeps.
 
@@ -71,7 +81,7 @@ class TableScorer(Scorer):
         bias: bool = False,
         similarity: Similarity = "dot",
         temperature: float = 1.0,
-        sparse: bool = False,
+        sparse: bool | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         num_classes, dimension = check_table_size(num_classes, dimension)
@@ -108,13 +118,16 @@ class TableScorer(Scorer):
         bias: bool = False,
         similarity: Similarity = "dot",
         temperature: float = 1.0,
-        sparse: bool = False,
+        sparse: bool | None = None,
     ) -> TableScorer:
         """Return a scorer whose class vectors are the embedding's own, learned together.
 
-        >>> embedding = nn.Embedding(10, 4)
-        >>> TableScorer.tied(embedding).weight is embedding.weight
-        True
+        Its gradients are sparse where those of the embedding are, unless ``sparse`` says otherwise.
+
+        >>> embedding = nn.Embedding(10, 4, sparse=True)
+        >>> scorer = TableScorer.tied(embedding)
+        >>> scorer.weight is embedding.weight, scorer.sparse
+        (True, True)
         """
         if not isinstance(embedding, nn.Embedding):
             raise ValueError(f"embedding must be an nn.Embedding, got {type(embedding).__name__}")
@@ -126,6 +139,7 @@ class TableScorer(Scorer):
         scorer = cls.__new__(cls)
         if not isinstance(embedding.weight, nn.Parameter):
             raise ValueError("embedding must own its weight as a parameter, not compute it")
+        sparse = embedding.sparse if sparse is None else sparse
         scorer._set_up(embedding.weight, bias, similarity, temperature, sparse)
         return scorer
 
@@ -171,19 +185,28 @@ class TableScorer(Scorer):
         bias: bool | nn.Parameter,
         similarity: Similarity,
         temperature: float,
-        sparse: bool,
+        sparse: bool | None,
     ) -> None:
         check_similarity(similarity, temperature)
         super().__init__()
         self.num_classes, self.dimension = weight.shape
         self.similarity = similarity
         self.temperature = temperature
-        self.sparse = sparse
+        self.sparse = weight.numel() >= SPARSE_ENTRIES if sparse is None else sparse
         self.weight = weight
         if not isinstance(bias, nn.Parameter) and bias:
             # One value per class: half precision would save little and round every score.
             bias = nn.Parameter(widened(weight.new_zeros(self.num_classes)))
         self.bias = bias if isinstance(bias, nn.Parameter) else None
+        self._sparse_by_size = self.sparse and sparse is None
+        if self._sparse_by_size:
+            watch(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of a copy, which has parameters of its own to watch."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self._sparse_by_size:
+            watch(self)
 
     def queries(self, hidden: Tensor) -> Tensor:
         """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
@@ -194,9 +217,12 @@ class TableScorer(Scorer):
 
         Where the similarity is cosine both are scaled to length 1, in at least float32.
         """
-        table = self.weight
-        vectors = table if ids is None else gather_rows(table, ids, sparse=self.sparse)
+        vectors = self.weight if ids is None else self._rows(self.weight, ids)
         return scaled_vectors(vectors, self.similarity)
+
+    def _rows(self, table: nn.Parameter, ids: Tensor) -> Tensor:
+        sparse = self.sparse and check_ddp(self, table, by_size=self._sparse_by_size)
+        return gather_rows(table, ids, sparse=sparse)
 
     def class_tables(self) -> dict[str, range]:
         """Return which tensors have a row for each class, with the classes of their rows."""
@@ -206,7 +232,7 @@ class TableScorer(Scorer):
         """Return the biases of the given classes, or of all."""
         if self.bias is None or ids is None:
             return self.bias
-        return gather_rows(self.bias, ids, sparse=self.sparse)
+        return self._rows(self.bias, ids)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         """Move or cast the table; what its gradient may be follows the new dtype."""

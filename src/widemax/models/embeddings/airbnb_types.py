@@ -97,6 +97,8 @@ class TypeScorer(Scorer):
     True
     """
 
+    sparse = True
+    """Whether gradients hold only the rows that were used: so the model reads them."""
     item_types: Tensor
 
     def __init__(self, item_types: Tensor, num_types: int, dimension: int) -> None:
@@ -127,6 +129,8 @@ class TypeEncoder(nn.Module):
     (True, [0.0, 0.0, 0.0, 0.0])
     """
 
+    sparse = True
+    """Whether gradients hold only the rows that were used."""
     item_types: Tensor
     user_types: Tensor
 
@@ -227,6 +231,8 @@ class AirbnbTypes(Model):
     (torch.Size([4]), 4.1589)
     """
 
+    sparse = True
+    """Whether gradients of its own parameters hold only the rows that were used."""
     encoder: TypeEncoder
     head: FullHead
 
