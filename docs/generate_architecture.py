@@ -53,8 +53,9 @@ ARROWS: Graph = {
         "contracts": "candidates heads objectives sampling validation",
         "runs": "candidates config data declarations encoders evaluation extras heads index models "
         "limits scoring storage training validation vectors vocabulary",
-        "cli": "config data declarations evaluation heads objectives runs sampling scoring storage "
-        "training validation vocabulary",
+        "comparison": "config declarations runs storage training",
+        "cli": "comparison config data declarations evaluation heads objectives runs sampling "
+        "scoring storage training validation vocabulary",
     }.items()
 }
 

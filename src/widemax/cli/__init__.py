@@ -34,7 +34,7 @@ def _run(arguments: list[str]) -> None:
     errors = ErrorDisplay(tracebacks=debug)
     try:
         load_installed_plugins()
-        for plugin in _plugins(arguments):
+        for plugin in plugins_of(arguments):
             load_plugin(plugin)
     except ValueError as error:
         sys.exit(errors.show(error))
@@ -45,7 +45,7 @@ def _run(arguments: list[str]) -> None:
     run_app(arguments, errors)
 
 
-def _plugins(arguments: list[str]) -> Iterator[str]:
+def plugins_of(arguments: list[str]) -> Iterator[str]:
     """Yield the plug-ins that are named before the verb."""
     waiting = iter(arguments)
     for word in waiting:

@@ -12,6 +12,7 @@ import typer
 
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
+from widemax.storage.json_text import finite
 
 if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
@@ -102,12 +103,4 @@ def strict_json(value: Any, *, indent: int | None = None) -> str:
     >>> strict_json([{"loss": float("inf"), "mrr": 0.5}])
     '[{"loss": null, "mrr": 0.5}]'
     """
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(value), indent=indent, allow_nan=False)

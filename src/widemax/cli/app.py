@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from widemax.cli.analogy import analogy
+from widemax.cli.compare import compare
 from widemax.cli.demo import demo
 from widemax.cli.errors import ErrorDisplay, notes_in_one_line
 from widemax.cli.evaluate import evaluate
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 app.command()(demo)
 app.command(cls=TrainCommand)(train)
+app.command(cls=TrainCommand)(compare)
 for verb in (
     evaluate,
     similar,

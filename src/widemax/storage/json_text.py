@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 
@@ -18,3 +19,16 @@ def parse_json(name: str, text: str | bytes) -> Any:
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
+
+
+def finite(value: Any) -> Any:
+    """Return something to be written as JSON, with None for numbers that are not finite.
+
+    >>> finite([{"loss": float("inf"), "mrr": 0.5}])
+    [{'loss': None, 'mrr': 0.5}]
+    """
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,296 @@
+"""A comparison: output layers on the same data, with the same encoder, order, start and budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from widemax.comparison.contenders import COMPARED, Contender
+from widemax.comparison.processes import run_jobs
+from widemax.comparison.schedule import Leg, Schedule, Trial, cost_of, rounds_of
+from widemax.comparison.standings import Standing, standings_of
+from widemax.comparison.trial import MEASURING, Job, result_of
+from widemax.config import Config
+from widemax.config.toml import to_toml
+from widemax.declarations import Value
+from widemax.storage.files import atomic_write, make_folder
+from widemax.storage.json_text import finite
+from widemax.storage.manifest import read_manifest, write_manifest
+
+FORMAT_VERSION = 1
+MEASURED = "measured"
+PLAN, RESULT, WINNER = "comparison.json", "standings.json", "winner.toml"
+VALIDATIONS = 9
+"""How often a whole training is validated: three times in the first third."""
+_RESERVE = 0.1
+"""The share of the budget that is left for the test and for what was not foreseen."""
+DECIDED = (
+    "learning_rate",
+    "steps",
+    "epochs",
+    "time_budget",
+    "patience",
+    "patience_examples",
+    "validate_every",
+    "checkpoint_every",
+    "keep_last",
+    "threads",
+    "tracking",
+    "refit",
+    *COMPARED,
+)
+"""Settings that a comparison decides itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What is the same for all contenders of a race."""
+
+    budget: float
+    """Seconds for all of it."""
+    equal: str = "time"
+    """Whether contenders have the same "time" or the same "steps"."""
+    rates: int = 3
+    """How many learning rates are tried for each."""
+    seeds: int = 2
+    """How many whole trainings each has."""
+    workers: int = 2
+    """How many trainings run side by side, a thread each."""
+
+
+@dataclass
+class Race:
+    """A comparison in a folder, which holds all it needs to go on after a kill."""
+
+    folder: Path
+    source: str
+    kind: str
+    contenders: Sequence[Contender]
+    terms: Terms
+    plugins: Sequence[str] = ()
+    steps: dict[str, int] = field(default_factory=dict)
+    """How long a whole training of each contender is, once that is measured."""
+    on_look: Callable[[Race, Sequence[Job]], None] = lambda race, running: None
+    """Called twice a second with what is running."""
+
+    def run(self) -> list[Standing]:
+        """Measure, train and test what is not done yet; return who came where."""
+        make_folder(self.folder)
+        if not self.steps:
+            self._run(self._measurements)
+            self._plan()
+        self._run(self._trainings)
+        # Last, and once: nothing is chosen by it.
+        self._run(self._tests)
+        found = self.standings()
+        self._write(found)
+        return found
+
+    def standings(self) -> list[Standing]:
+        """Return who is where by now, the best first."""
+        return standings_of(self.contenders, self._schedules(), self._results(), self._tested())
+
+    def _run(self, next_jobs: Callable[[], Sequence[Job]]) -> None:
+        run_jobs(
+            next_jobs,
+            workers=self.terms.workers,
+            on_look=lambda running: self.on_look(self, running),
+        )
+
+    # -- what is to be done ------------------------------------------------------------------
+
+    def _measurements(self) -> list[Job]:
+        jobs = (self._job(each, MEASURED) for each in self.contenders)
+        return [job for job in jobs if not Path(job.result).exists()]
+
+    def _trainings(self) -> list[Job]:
+        results = self._results()
+        # In turn: the first round of all contenders comes before the second of any.
+        legs = [leg for schedule in self._schedules() for leg in schedule.due(results)]
+        return [self._training(leg) for leg in sorted(legs, key=lambda leg: leg.trial.seed)]
+
+    def _tests(self) -> list[Job]:
+        results, jobs = self._results(), []
+        for schedule in self._schedules():
+            for trial in schedule.finished(results):
+                job = self._job(self._named(trial.contender), trial.name, test=True)
+                if not Path(job.result).exists():
+                    jobs.append(job)
+        return jobs
+
+    def _schedules(self) -> list[Schedule]:
+        first = int(str(self.contenders[0].settings.get("seed", 0)))
+        seeds = range(first, first + self.terms.seeds)
+        return [
+            Schedule(contender=name, steps=steps, rates=self.terms.rates, seeds=seeds)
+            for name, steps in self.steps.items()
+        ]
+
+    def _training(self, leg: Leg) -> Job:
+        trial, contender = leg.trial, self._named(leg.trial.contender)
+        steps = self.steps[trial.contender]
+        every = max(1, steps // VALIDATIONS)
+        usual = float(Config(source=self.kind, **contender.settings).learning_rate)
+        settings = {
+            "learning_rate": usual * trial.factor,
+            "seed": trial.seed,
+            "steps": steps,
+            "validate_every": every,
+            "checkpoint_every": every,
+        }
+        return self._job(contender, trial.name, settings, until=leg.until)
+
+    def _job(
+        self,
+        contender: Contender,
+        name: str,
+        settings: Mapping[str, Value] | None = None,
+        *,
+        until: int = 0,
+        test: bool = False,
+    ) -> Job:
+        place = self.folder / slug(contender.name)
+        part = "test" if test else f"step-{until}"
+        fixed: dict[str, Value] = {"threads": 1, "patience": 0, "keep_last": 1}
+        return Job(
+            source=self.source,
+            kind=self.kind,
+            settings={**contender.settings, **fixed, **(settings or {})},
+            folder=str(place / name),
+            result=str(place / f"{name}.{part}.json"),
+            until=until,
+            test=test,
+            plugins=tuple(self.plugins),
+        )
+
+    # -- what is done ------------------------------------------------------------------------
+
+    def _results(self) -> dict[Trial, dict[str, Any]]:
+        """Return what each trial has come to at the last step that it was trained to."""
+        found: dict[Trial, dict[str, Any]] = {}
+        for schedule in self._schedules():
+            place = self.folder / slug(schedule.contender)
+            for leg in schedule.legs():
+                result = result_of(place / f"{leg.trial.name}.step-{leg.until}.json")
+                if result is not None:
+                    found[leg.trial] = result
+        return found
+
+    def _tested(self) -> dict[Trial, dict[str, Any]]:
+        found = {}
+        for schedule in self._schedules():
+            place = self.folder / slug(schedule.contender)
+            for trial in schedule.finished(self._results()):
+                result = result_of(place / f"{trial.name}.test.json")
+                if result is not None:
+                    found[trial] = result
+        return found
+
+    def _named(self, name: str) -> Contender:
+        return next(each for each in self.contenders if each.name == name)
+
+    # -- how long each trains ----------------------------------------------------------------
+
+    def _plan(self) -> None:
+        """Decide how long each contender trains, once and for all."""
+        measured = {}
+        for each in self.contenders:
+            found = result_of(Path(self._job(each, MEASURED).result))
+            assert found is not None
+            if "failed" not in found:
+                measured[each.name] = found
+        if not measured:
+            raise ValueError(f"none of {', '.join(each.name for each in self.contenders)} can run")
+        self.steps = steps_of(measured, self.terms)
+        plan = {
+            "source": self.source,
+            "kind": self.kind,
+            "contenders": [[each.name, dict(each.settings)] for each in self.contenders],
+            "terms": asdict(self.terms),
+            "plugins": list(self.plugins),
+            "steps": self.steps,
+        }
+        write_manifest(self.folder / PLAN, FORMAT_VERSION, plan)
+
+    def _write(self, found: Sequence[Standing]) -> None:
+        """Keep who came where, and the configuration of the first."""
+        rows = finite([asdict(each) for each in found])
+        write_manifest(self.folder / RESULT, FORMAT_VERSION, {"standings": rows})
+        best = found[0]
+        if best.failed:
+            return
+        settings = {**self._named(best.name).settings, "learning_rate": best.learning_rate}
+        with atomic_write(self.folder / WINNER) as file:
+            file.write(to_toml(Config(source=self.kind, **settings)).encode())
+
+
+def stored_race(folder: Path) -> Race | None:
+    """Return the comparison of a folder as it was planned; None if there is none yet."""
+    if not (folder / PLAN).exists():
+        return None
+    plan = read_manifest(folder / PLAN, FORMAT_VERSION)
+    return Race(
+        folder=folder,
+        source=plan["source"],
+        kind=plan["kind"],
+        contenders=[Contender(name, settings) for name, settings in plan["contenders"]],
+        terms=Terms(**plan["terms"]),
+        plugins=plan["plugins"],
+        steps=plan["steps"],
+    )
+
+
+def steps_of(measured: Mapping[str, Mapping[str, float]], terms: Terms) -> dict[str, int]:
+    """Return how many steps a whole training of each contender has, within the budget.
+
+    It is never longer than the model is usually trained.
+
+    >>> taken = {"prepared": 1.0, "step": 0.1, "validation": 1.0, "usual_steps": 10_000}
+    >>> both = {"full": taken, "nce": {**taken, "step": 0.05}}
+    >>> steps_of(both, Terms(budget=600, seeds=1))
+    {'full': 3107, 'nce': 6215}
+    >>> steps_of(both, Terms(budget=600, seeds=1, equal="steps"))
+    {'full': 4143, 'nce': 4143}
+    """
+    whole, count = cost_of(terms.rates, terms.seeds), len(measured)
+    processes = sum(rates for rates, _ in rounds_of(terms.rates)) + terms.seeds - 1
+    fixed = {
+        name: processes * each["prepared"] + whole * VALIDATIONS * each["validation"]
+        for name, each in measured.items()
+    }
+    there = terms.budget * (1 - _RESERVE) * terms.workers
+    there -= sum(each["prepared"] + MEASURING for each in measured.values())
+    if terms.equal == "time":
+        seconds = {name: there / count - fixed[name] for name in measured}
+        steps = {name: seconds[name] / whole / each["step"] for name, each in measured.items()}
+    else:
+        left = there - sum(fixed.values())
+        same = left / whole / sum(each["step"] for each in measured.values())
+        steps = dict.fromkeys(measured, same)
+    if min(steps.values()) < VALIDATIONS:
+        least = {
+            name: fixed[name] + whole * VALIDATIONS * each["step"]
+            for name, each in measured.items()
+        }
+        slowest = max(least, key=lambda name: least[name])
+        total = sum(least.values()) if terms.equal == "steps" else count * least[slowest]
+        needed = (total + terms.budget * (1 - _RESERVE) * terms.workers - there) / terms.workers
+        raise ValueError(
+            f"budget = {terms.budget:g} s is too short: {needed / (1 - _RESERVE):.0f} s would just "
+            f"do for {slowest}, whose validation takes {measured[slowest]['validation']:.2g} s and "
+            f"whose step {measured[slowest]['step']:.2g} s; allow more, or fewer contenders, rates "
+            "or seeds, or a smaller --validation-size"
+        )
+    return {name: int(min(each, measured[name]["usual_steps"])) for name, each in steps.items()}
+
+
+def slug(name: str) -> str:
+    """Return a name as that of a folder.
+
+    >>> slug("nce, log-uniform")
+    'nce-log-uniform'
+    """
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)

@@ -1,0 +1,154 @@
+"""``widemax compare`` from a log to a table, and after kills."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import widemax as wm
+from widemax.cli.app import app
+
+FLAGS = (
+    "--heads=full,sampled",
+    "--objectives=sampled-softmax",
+    "--rates=2",
+    "--seeds=1",
+    "--equal=steps",
+    "--dimension=8",
+    "--split=last",
+    "--workers=1",
+)
+# Of the machine, and no result of the race.
+MEASURED = ("seconds", "memory", "leads", "curve", "front")
+KILLS = int(os.environ.get("WIDEMAX_KILLS", "2"))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    folder, drawn = tmp_path_factory.mktemp("data"), random.Random(0)
+    rows = ["user,item,time"]
+    for user in range(60):
+        start = drawn.randrange(30)
+        rows += [f"u{user},i{(start + step) % 30},{step}" for step in range(9)]
+    path = folder / "log.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def compared(log, folder, *flags):
+    return [
+        *(sys.executable, "-m", "widemax", "compare", str(log), "--folder", str(folder)),
+        *(*FLAGS, "--budget=10m", "--json", *flags),
+    ]
+
+
+def table(text):
+    """What of the standings the machine has no part in."""
+    rows = json.loads(text)
+    for row in rows:
+        row["curve"] = [[point[0], *point[2:]] for point in row["curve"]]
+    return [{name: row[name] for name in row if name not in MEASURED[:3]} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def race(log, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("race") / "comparison"
+    said = subprocess.run(compared(log, folder), capture_output=True, text=True, check=True)
+    return folder, said.stdout
+
+
+def test_contenders_are_trained_judged_and_tested(race):
+    folder, printed = race
+    rows = json.loads(printed)
+    assert {row["name"] for row in rows} == {"full", "sampled-softmax, unigram"}
+    for row in rows:
+        assert row["seeds"] == 1
+        assert row["test"]["ndcg@20"] > 0.3
+        assert len(row["curve"]) >= 9
+        assert not row["failed"]
+    assert rows[0]["value"] >= rows[1]["value"]
+    assert (folder / "winner.toml").exists()
+
+
+def test_the_winner_can_be_trained_by_its_configuration(race, log, tmp_path):
+    folder, printed = race
+    best = json.loads(printed)[0]
+    config = wm.Config(**_settings(folder / "winner.toml"), source="csv")
+    assert config.learning_rate == best["learning_rate"]
+    flags = ["--config", str(folder / "winner.toml"), "--epochs", "1"]
+    called = CliRunner().invoke(app, ["train", str(log), *flags, "--folder", str(tmp_path / "run")])
+    assert called.exit_code == 0, called.output
+
+
+def _settings(path):
+    from widemax.config.toml import read_toml
+
+    return read_toml(path)
+
+
+def test_a_comparison_that_was_killed_ends_with_the_same_table(race, log, tmp_path):
+    folder, drawn = tmp_path / "killed", random.Random(1)
+    # The same lengths, as if they had been measured on the same machine at the same moment.
+    folder.mkdir()
+    plan = json.loads((race[0] / "comparison.json").read_text())
+    (folder / "comparison.json").write_text(json.dumps(plan))
+    for _ in range(KILLS):
+        process = subprocess.Popen(
+            compared(log, folder, "--resume"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(drawn.uniform(2.0, 9.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    said = subprocess.run(
+        compared(log, folder, "--resume"), capture_output=True, text=True, check=True
+    )
+    assert table(said.stdout) == table(race[1])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--heads", "ful"], "heads must be one of"),
+        (["--head", "full"], "--head is not for compare: --heads names them"),
+        (["--steps", "5"], "--steps is not for compare: it is decided here"),
+        (["--budget", "soon"], "budget must be a time such as 90s, 10m or 2h, got 'soon'"),
+        (["--heads", "full"], "a comparison needs two output layers"),
+        (["--equal", "luck"], "equal must be one of time, steps, got 'luck'"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_trained(log, tmp_path, flags, message):
+    folder = tmp_path / "comparison"
+    called = CliRunner().invoke(app, ["compare", str(log), "--folder", str(folder), *flags])
+    assert called.exit_code != 0
+    assert message in f"{called.output} {called.exception}"
+    assert not folder.exists()
+
+
+def test_a_contender_that_diverges_is_reported_and_ends_nothing(log, tmp_path):
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(BROKEN)
+    command = compared(log, tmp_path / "comparison", "--rates=1")
+    command[3:3] = ["--plugin", str(plugin)]
+    command = [each.replace("=sampled-softmax", "=sampled-softmax,broken") for each in command]
+    command = [each for each in command if each != "--heads=full,sampled"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = {row["name"]: row for row in json.loads(said.stdout)}
+    assert rows["sampled-softmax, unigram"]["value"] > 0
+    assert "step" in rows["broken, unigram"]["failed"]
+
+
+BROKEN = '''
+import widemax as wm
+
+
+@wm.declare.objective("broken")
+def broken(target_scores, candidate_scores, **draws):
+    """Return a loss that is not a number."""
+    return wm.sampled_softmax(target_scores, candidate_scores, **draws) * float("nan")
+'''

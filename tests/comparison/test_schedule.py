@@ -1,0 +1,123 @@
+"""Which training comes next: by what is done, and by nothing else."""
+
+import itertools
+import math
+import random
+import re
+
+import pytest
+
+from widemax.comparison.contenders import Contender
+from widemax.comparison.race import VALIDATIONS, Terms, steps_of
+from widemax.comparison.schedule import Schedule, Trial, cost_of, factors_of, rounds_of
+from widemax.comparison.standings import standings_of
+
+
+def result(trial, until, value, metric="ndcg@20", error=0.01, **others):
+    curve = [[until // 2, 1.0, value * 0.9, error], [until, 2.0, value, error]]
+    return {
+        "until": until,
+        "metric": metric,
+        "best": value,
+        "best_error": error,
+        "learning_rate": 0.01 * trial.factor,
+        "seconds": 2.0,
+        "memory": 10_000_000,
+        "curve": curve,
+        **others,
+    }
+
+
+def played(schedule, quality, order):
+    """Train what is due, in a random order, until nothing is; return the legs and the results."""
+    results, legs = {}, []
+    while due := schedule.due(results):
+        leg = order.choice(due)
+        legs.append(leg)
+        results[leg.trial] = result(leg.trial, leg.until, quality(leg.trial, leg.until))
+    return legs, results
+
+
+@pytest.mark.parametrize(("rates", "seeds"), [*itertools.product((1, 2, 3, 5, 9), (1, 3))])
+def test_the_best_rate_is_found_whatever_comes_first_and_costs_what_was_said(rates, seeds):
+    schedule = Schedule(contender="full", steps=900, rates=rates, seeds=range(seeds))
+    best = factors_of(rates)[-1]
+    found = []
+    for seed in range(3):
+        legs, results = played(
+            schedule,
+            lambda trial, until: until / 900 + (trial.factor == best),
+            random.Random(seed),
+        )
+        assert schedule.chosen(results).factor == best
+        assert [trial.seed for trial in schedule.finished(results)] == list(range(seeds))
+        trained, steps = {}, 0
+        for leg in legs:
+            steps += leg.until - trained.get(leg.trial, 0)
+            trained[leg.trial] = leg.until
+        assert steps == pytest.approx(900 * cost_of(rates, seeds), rel=0.01)
+        found.append(sorted(legs))
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_loss_is_better_when_smaller():
+    schedule = Schedule(contender="full", steps=9, rates=3, seeds=[0])
+    results = {
+        leg.trial: result(leg.trial, leg.until, leg.trial.factor, metric="loss")
+        for leg in schedule.due({})
+    }
+    assert schedule.chosen(results).factor == min(factors_of(3))
+
+
+def test_a_rate_that_diverges_is_out_and_a_contender_of_which_all_do_has_failed():
+    schedule = Schedule(contender="full", steps=9, rates=3, seeds=[0, 1])
+    first = [leg.trial for leg in schedule.due({})]
+    results = {trial: {"until": 3, "failed": "nan at step 2"} for trial in first}
+    results[first[2]] = result(first[2], 3, 0.1)
+    assert schedule.chosen(results) == first[2]
+    results[first[2]] = {"until": 9, "failed": "nan at step 7"}
+    assert schedule.due(results) == []
+    (standing,) = standings_of([Contender("full", {})], [schedule], results, {})
+    assert standing.failed == "nan at step 2"
+
+
+def test_rounds_end_with_one_whole_training():
+    for rates in range(1, 28):
+        rounds = rounds_of(rates)
+        assert rounds[0][0] == rates
+        assert rounds[-1] == (1, 1.0)
+
+
+def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_why():
+    taken = {"prepared": 1.0, "validation": 2.0, "usual_steps": 10**9}
+    measured = {"full": {**taken, "step": 0.5}, "nce": {**taken, "step": 0.01}}
+    steps = steps_of(measured, Terms(budget=3600))
+    assert steps["full"] * 0.5 == pytest.approx(steps["nce"] * 0.01, rel=0.01)
+    with pytest.raises(ValueError, match=r"budget = 60 s is too short: [0-9]+ s would") as said:
+        steps_of(measured, Terms(budget=60))
+    needed = int(re.search(r"short: ([0-9]+) s", str(said.value))[1])
+    assert steps_of(measured, Terms(budget=needed + 1))["full"] == VALIDATIONS
+    with pytest.raises(ValueError, match="too short"):
+        steps_of(measured, Terms(budget=needed - 1))
+    usual = {name: {**each, "usual_steps": 70} for name, each in measured.items()}
+    assert steps_of(usual, Terms(budget=36000)) == {"full": 70, "nce": 70}
+
+
+def test_contenders_within_the_spread_of_the_first_are_marked():
+    names = {"full": 0.30, "nce": 0.29, "info-nce": 0.10}
+    contenders = [Contender(name, {}) for name in names]
+    schedules = [Schedule(contender=name, steps=9, rates=1, seeds=[0, 1]) for name in names]
+    results = {
+        trial: result(trial, 9, value + 0.001 * seed)
+        for name, value in names.items()
+        for seed in (0, 1)
+        for trial in [Trial(name, 1.0, seed)]
+    }
+    found = standings_of(contenders, schedules, results, {})
+    assert [each.name for each in found] == ["full", "nce", "info-nce"]
+    assert [each.tied for each in found] == [True, True, False]
+    assert found[0].value == pytest.approx(0.3005)
+    # Seeds of standard deviation 0.0007 over √2, beside 0.01 of the questions.
+    assert found[0].error == pytest.approx(math.hypot(0.01, 0.0005))
+    assert found[0].leads == (1.0, 2.0)
+    assert found[1].leads is None
