@@ -54,8 +54,9 @@ ARROWS: Graph = {
         "runs": "candidates config data declarations encoders evaluation extras heads index models "
         "limits scoring storage training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
-        "cli": "comparison config data declarations evaluation heads objectives runs sampling "
-        "scoring storage training validation vocabulary",
+        "reporting": "comparison config evaluation runs storage",
+        "cli": "comparison config data declarations evaluation heads objectives reporting runs "
+        "sampling scoring storage training validation vocabulary",
     }.items()
 }
 

@@ -16,6 +16,7 @@ from widemax.cli.export import export
 from widemax.cli.generate import generate
 from widemax.cli.index import index
 from widemax.cli.recommend import recommend
+from widemax.cli.report import report
 from widemax.cli.reproduce import reproduce
 from widemax.cli.runs import runs
 from widemax.cli.score import score
@@ -40,6 +41,7 @@ for verb in (
     index,
     score,
     export,
+    report,
     runs,
     reproduce,
 ):

@@ -27,7 +27,7 @@ def report(
     ] = None,
     checkpoint: CheckpointName = "best",
 ) -> None:
-    """Write one self-contained HTML file: curves, figures, settings, and the command behind them."""
+    """Write one self-contained HTML file: curves, figures, settings, the command behind them."""
     with starting():
         from widemax.comparison.race import PLAN
         from widemax.reporting.comparison_report import comparison_page

@@ -204,9 +204,7 @@ def _line(series: Series, place: int, across: Axis, up: Axis) -> Iterator[str]:
             yield _whisker(place, x, second, series.errors[number], up, colour)
         tip = escape(f"{series.name}: {_figure(second)} at {_figure(first)}", quote=True)
         size = 3.5 if series.line else 6
-        yield (
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}" data-tip="{tip}"/>'
-        )
+        yield (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}" data-tip="{tip}"/>')
     yield "</g>"
 
 

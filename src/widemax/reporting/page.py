@@ -56,7 +56,10 @@ def to_html(page: Page) -> str:
         for name in ("page.css", "page.js")
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        f"script-src 'sha256-{digest}'"
+    )
     body = [f"<h1>{escape(page.title)}</h1>"]
     body += [f"<p>{escape(sentence)}</p>" for sentence in page.summary]
     body += [_table(part) if isinstance(part, Table) else _chart(part) for part in page.parts]
@@ -129,9 +132,7 @@ def _table(table: Table) -> str:
     )
 
 
-def _rows(
-    header: Sequence[str], rows: Sequence[Sequence[str]], marked: Sequence[int] = ()
-) -> str:
+def _rows(header: Sequence[str], rows: Sequence[Sequence[str]], marked: Sequence[int] = ()) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     lines = []
     for number, row in enumerate(rows):

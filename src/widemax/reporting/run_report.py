@@ -61,7 +61,7 @@ def _by_popularity(report: RecommendationReport) -> list[Chart]:
     series = Series(
         name="recall",
         points=[(place, mean.value) for place, mean in enumerate(means)],
-        errors=[mean.standard_error for mean in means],
+        errors=[mean.standard_error or 0.0 for mean in means],
     )
     about = (
         "How often the item is found, by how popular it is: head, torso and tail hold a third of "

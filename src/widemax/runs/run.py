@@ -493,6 +493,11 @@ class Run:
         )
 
     @property
+    def has_test(self) -> bool:
+        """Whether anything was held out to evaluate on."""
+        return self._kept.holdout is not None or self._kept.windows is not None
+
+    @property
     def protocol(self) -> str:
         """What ``evaluate_recommendations`` asks, in words, to be printed beside its figures."""
         return f"{PROTOCOLS[self.config.split]}, {self.ranking}"
