@@ -39,6 +39,8 @@ class Axis:
         [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
         >>> Axis(3, 2000, 0, 1, log=True).ticks()
         [10.0, 100.0, 1000.0]
+        >>> Axis(0.4, 12, 0, 1, log=True).ticks()
+        [0.5, 1.0, 2.0, 5.0, 10.0]
         """
         return _decades(self.low, self.high) if self.log else _even(self.low, self.high)
 
@@ -91,4 +93,8 @@ def _decades(low: float, high: float) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     every = max(1, math.ceil((last - first + 1) / _MOST_DECADES))
     found = [10.0**power for power in range(first, last + 1, every)]
-    return found if len(found) > 1 else _even(low, high)
+    if len(found) > 2:
+        return found
+    powers = range(first - 1, last + 1)
+    between = [each * 10.0**power for power in powers for each in (1, 2, 5)]
+    return [each for each in between if low <= each <= high] or _even(low, high)

@@ -71,9 +71,7 @@ def line_chart(
     drawn = [_shown(each, log_x=log_x, log_y=log_y) for each in series]
     points = [point for each in drawn for point in each.points]
     across = axis_of([each[0] for each in points], _LEFT, WIDTH - _RIGHT, log=log_x)
-    up = axis_of(
-        [each[1] for each in points], HEIGHT - _BOTTOM, _TOP, log=log_y, from_zero=from_zero
-    )
+    up = axis_of(_reach(drawn), HEIGHT - _BOTTOM, _TOP, log=log_y, from_zero=from_zero)
     parts = [*_frame(across, up, x, y)]
     for place, each in enumerate(drawn):
         parts += _line(each, place, across, up)
@@ -107,9 +105,8 @@ def bar_chart(
     >>> chart.rows
     [['head', 'sasrec', '0.4', ''], ['tail', 'sasrec', '0.1', '']]
     """
-    heights = [point[1] for each in series for point in each.points]
     across = Axis(-0.5, len(groups) - 0.5, _LEFT, WIDTH - _RIGHT)
-    up = axis_of(heights, HEIGHT - _BOTTOM, _TOP, from_zero=True)
+    up = axis_of(_reach(series), HEIGHT - _BOTTOM, _TOP, from_zero=True)
     parts = [*_frame(across, up, "", y, x_labels=groups)]
     wide = 0.8 / max(1, len(series))
     for number, each in enumerate(series):
@@ -139,6 +136,16 @@ def bar_chart(
         header=["group", "series", y, "±"],
         rows=rows,
     )
+
+
+def _reach(series: Sequence[Series]) -> list[float]:
+    """Return all heights, and those that errors reach up and down to."""
+    found = []
+    for each in series:
+        errors = each.errors or [0.0] * len(each.points)
+        for (_, value), error in zip(each.points, errors, strict=True):
+            found += [value - error, value, value + error]
+    return found
 
 
 def _shown(series: Series, *, log_x: bool, log_y: bool) -> Series:

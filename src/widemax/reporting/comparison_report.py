@@ -42,7 +42,7 @@ def comparison_page(folder: Path, command: str = "") -> Page:
 def _summary(race: Race, there: Sequence[Row]) -> list[str]:
     best, terms = there[0], race.terms
     tied = [str(row["name"]) for row in there[1:] if row["tied"]]
-    found = f"{best['name']} is best: {best['metric']} {best['value']:.4f} ± {best['error']:.4f}"
+    found = f"Best: {best['name']}, {best['metric']} {best['value']:.4f} ± {best['error']:.4f}"
     found += (
         f"; within twice the standard error of it: {', '.join(tied)}."
         if tied

@@ -103,8 +103,8 @@ def _is_number(value: object) -> bool:
 def _settings(run: Run) -> Table:
     config = run.config
     rows = [
-        [name, str(config.values[name]), config.origins[name]]
+        [name, str(config.values[name])]
         for name, option in config.options.items()
         if not switched_off(option, config.values)
     ]
-    return Table(title="Settings", header=["setting", "value", "from"], rows=rows)
+    return Table(title="Settings", header=["setting", "value"], rows=rows)
