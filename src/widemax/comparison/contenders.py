@@ -30,7 +30,11 @@ USUAL: tuple[Mapping[str, str], ...] = (
 
 
 class Contender(NamedTuple):
-    """One output layer: its name, and the settings that make it."""
+    """One output layer: its name, and the settings that make it.
+
+    >>> Contender("full", {"head": "full"}).name
+    'full'
+    """
 
     name: str
     settings: Mapping[str, Value]

@@ -66,11 +66,17 @@ class Race:
     """A comparison in a folder, which holds all it needs to go on after a kill."""
 
     folder: Path
+    """Where plan, trainings and results are kept."""
     source: str
+    """The data."""
     kind: str
+    """What they are: a text, or the format of a log."""
     contenders: Sequence[Contender]
+    """Who takes part."""
     terms: Terms
+    """What is the same for all of them."""
     plugins: Sequence[str] = ()
+    """Modules with methods of the user's own."""
     steps: dict[str, int] = field(default_factory=dict)
     """How long a whole training of each contender is, once that is measured."""
     on_look: Callable[[Race, Sequence[Job]], None] = lambda race, running: None
@@ -228,7 +234,11 @@ class Race:
 
 
 def stored_race(folder: Path) -> Race | None:
-    """Return the comparison of a folder as it was planned; None if there is none yet."""
+    """Return the comparison of a folder as it was planned; None if there is none yet.
+
+    >>> print(stored_race(Path("nowhere")))
+    None
+    """
     if not (folder / PLAN).exists():
         return None
     plan = read_manifest(folder / PLAN, FORMAT_VERSION)
