@@ -47,14 +47,14 @@ ARROWS: Graph = {
         "training": "data declarations extras limits optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "
         "sampling scoring training validation vocabulary",
-        "evaluation": "candidates data heads validation vectors vocabulary",
+        "evaluation": "candidates data heads kernels validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
         "auditing": "heads objectives scoring validation",
         "contracts": "candidates heads objectives sampling validation",
         "runs": "candidates config data declarations encoders evaluation extras heads index models "
         "limits scoring storage training validation vectors vocabulary",
-        "cli": "config data declarations evaluation heads objectives runs sampling scoring storage "
-        "training validation vocabulary",
+        "cli": "config data declarations evaluation heads kernels objectives runs sampling scoring "
+        "storage training validation vocabulary",
     }.items()
 }
 

@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import njit, prange
 from widemax.kernels.exponential import exp
 from widemax.kernels.threads import num_blocks
 
