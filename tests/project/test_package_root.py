@@ -97,7 +97,17 @@ def answering(tmp_path_factory):
         widemax.Config(epochs=1, dimension=4, model="two-tower"),
         folder=folder / "towers",
     )
+    widemax.train(
+        folder / "log.csv",
+        widemax.Config(epochs=1, dimension=4, model="item2vec"),
+        folder=folder / "items",
+    )
     return folder
+
+
+def test_tables_recommend_without_torch(answering):
+    verb = ["recommend", answering / "items", "--user", "ann"]
+    assert loaded_by(verb, ("torch", "numba")) == "[]"
 
 
 @pytest.mark.parametrize(

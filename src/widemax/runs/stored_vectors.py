@@ -92,7 +92,16 @@ def nearest(
     length = float(np.linalg.norm(query))
     scores = vectors @ query / np.maximum(lengths * length, np.finfo(np.float32).tiny)
     scores[list(left_out)] = -np.inf
-    count = min(k, len(scores) - len(set(left_out)))
+    return best_rows(scores, min(k, len(scores) - len(set(left_out))))
+
+
+def best_rows(scores: NDArray[Any], count: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return where the largest scores [V] are, and the scores; of equal ones the first come first.
+
+    >>> rows, scores = best_rows(np.array([0.5, 2.0, 0.5]), 2)
+    >>> rows.tolist(), scores.tolist()
+    ([1, 0], [2.0, 0.5])
+    """
     if count <= 0:
         return np.empty(0, np.int64), scores[:0]
     some = np.flatnonzero(scores >= np.partition(scores, -count)[-count])

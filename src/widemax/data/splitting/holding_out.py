@@ -241,9 +241,7 @@ def _ask_later(sizes: Sizes, sequences: Sequences) -> _LogParts:
     if sequences.times is None:
         raise ValueError("split = 'time' needs a log with times: name its column in time_column")
     parts = split_by_time(sequences)
-    return _LogParts(
-        parts.train, parts.validation, parts.test, parts.final, parts.skipped_users[1]
-    )
+    return _LogParts(parts.train, parts.validation, parts.test, parts.final, parts.skipped_users[1])
 
 
 _WAYS: Mapping[str, Callable[[Sizes, Sequences], _LogParts]] = MappingProxyType(
