@@ -104,9 +104,7 @@ def _sum_over_depth(builder: Any, left: _Matrix, right: _Matrix) -> list[list[An
     for ahead in range(_UNROLLED):
         k = builder.add(depth, _INT(ahead))
         row_of_right = right.row(k)
-        factors = [
-            _load(builder, right.vector(row_of_right, place)) for place in range(_VECTORS)
-        ]
+        factors = [_load(builder, right.vector(row_of_right, place)) for place in range(_VECTORS)]
         for row in range(HEIGHT):
             number = left.spread(rows[row], k)
             for place in range(_VECTORS):

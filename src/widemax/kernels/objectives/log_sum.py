@@ -43,9 +43,9 @@ def _largest(row: Vector) -> np.float32:
     """Return the largest score; NaN, or any other, where there is a NaN."""
     # Whole numbers in the same order as the floats whose bits they are, for which the loop is
     # vectorised; for floats it is not, with any licence.
-    highest = _LEAST
-    for bits in row.view(np.int32):
-        highest = max(highest, _in_order(bits))
+    bits, highest = row.view(np.int32), _LEAST
+    for s in range(len(bits)):
+        highest = max(highest, _in_order(bits[s]))
     return _in_order(highest).view(np.float32)
 
 
@@ -91,16 +91,14 @@ def _raise(
 
 @njit(cache=True, nogil=True)
 def sum_rows(
-    start: int, stop: int, scores: Matrix, log_count: Matrix, removed: NDArray[np.bool_],
-    sharpness: np.float32, top: Vector, log_sum: Vector, scale: Vector,
+    start: int, stop: int, scores: Matrix, log_count: Matrix, extent: Matrix,
+    removed: NDArray[np.bool_], sharpness: np.float32, top: Vector, log_sum: Vector, scale: Vector,
 ) -> None:  # fmt: skip
     """Do what ``row_log_sums`` does on some rows; scores may have more columns than count."""
-    shift, spread, width = _f(0), _f(0), log_count.shape[1]
     for place in range(start, stop):
-        row = scores[place, :width]
-        counts = log_count[place if len(log_count) > 1 else 0]
-        if width and (place == start or len(log_count) > 1):
-            shift, spread = -counts.min(), counts.max() - counts.min()
+        row = scores[place, : log_count.shape[1]]
+        number = place if len(log_count) > 1 else 0
+        counts, lowest, spread = log_count[number], extent[number, 0], extent[number, 1]
         _remove(row, removed[place if len(removed) > 1 else 0])
         highest = _largest(row)
         if highest == -_INF and _competing(row) == 0:
@@ -109,12 +107,12 @@ def sum_rows(
             continue
         # No corrected score is above the shift, and the one of the highest score is at most the
         # spread below it: close enough that no power which matters is lost, without another pass.
-        row_shift = shift
+        shift = -lowest
         if spread > _WIDE:
-            row_shift = _largest_corrected(row, counts, highest, sharpness)
-        total = _raise(row, counts, highest, sharpness, row_shift)
+            shift = _largest_corrected(row, counts, highest, sharpness)
+        total = _raise(row, counts, highest, sharpness, shift)
         top[place] = highest
-        log_sum[place] = row_shift + _f(math.log(total))
+        log_sum[place] = shift + _f(math.log(total))
         scale[place] = sharpness / total
 
 
@@ -143,7 +141,8 @@ def row_log_sums(
     """
     rows, width = scores.shape
     top, log_sum, scale = (np.empty(rows, np.float32) for _ in range(3))
-    batch = scores, log_count, removed, _f(sharpness), top, log_sum, scale
+    extent = count_extent(log_count)
+    batch = scores, log_count, extent, removed, _f(sharpness), top, log_sum, scale
     # Blocks of at least 2^16 scores: below, waking a thread costs more than it saves.
     blocks = num_blocks(rows, smallest=2**16 // max(1, width))
     if blocks == 1:
@@ -151,6 +150,17 @@ def row_log_sums(
     else:
         _sum_in_blocks(blocks, rows, *batch)
     return top, log_sum, scale
+
+
+def count_extent(log_count: Matrix) -> Matrix:
+    """Return the lowest log count of each row of them, and how far above it the highest is.
+
+    >>> count_extent(np.array([[1.0, 3.0, 2.0]], np.float32)).tolist()
+    [[1.0, 2.0]]
+    """
+    lowest = log_count.min(axis=1, initial=np.inf)
+    extent: Matrix = np.stack([lowest, log_count.max(axis=1, initial=-np.inf) - lowest], axis=1)
+    return extent
 
 
 @njit(cache=True, nogil=True)

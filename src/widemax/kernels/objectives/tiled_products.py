@@ -15,7 +15,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.objectives.log_sum import sum_rows
+from widemax.kernels.objectives.log_sum import count_extent, sum_rows
 from widemax.kernels.threads import num_blocks
 from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
@@ -23,6 +23,8 @@ _ROWS = 2 * HEIGHT  # of the powers that are finished together: they stay in the
 _DEPTH = 256  # candidates summed over at a time: their vectors stay there too
 _BATCH_DEPTH, _CANDIDATES = 64, 256  # the same for the sum over the batch
 _OFFSET = 16  # a row is no power of two bytes long: all rows would share few places of a cache
+
+_multiply: Any = multiply_tile  # numba's own type counts the argument that it adds
 
 Matrix = NDArray[np.float32]
 Vector = NDArray[np.float32]
@@ -83,7 +85,8 @@ def raise_by_tiles(
         *(np.empty(rows, np.float32) for _ in range(3)),
     )
     panels = np.empty((len(vectors) // WIDTH, dimension, WIDTH), np.float32)
-    batch = (queries, vectors, biases, log_count, removed, np.float32(sharpness), *sums)
+    counts = (log_count, count_extent(log_count), removed)
+    batch = (queries, vectors, biases, *counts, np.float32(sharpness), *sums)
     blocks = num_blocks(padded // _ROWS)
     if blocks == 1:
         _fill_panels(0, len(panels), vectors, panels)
@@ -130,7 +133,7 @@ def _fill_panels(start: int, stop: int, vectors: Matrix, panels: Matrix) -> None
 @njit(cache=True, nogil=True)
 def _raise_rows(
     start: int, stop: int, panels: Matrix, queries: Matrix, vectors: Matrix, biases: Vector,
-    log_count: Matrix, removed: NDArray[np.bool_], sharpness: np.float32,
+    log_count: Matrix, extent: Matrix, removed: NDArray[np.bool_], sharpness: np.float32,
     powers: Matrix, pulled: Matrix, top: Vector, log_sum: Vector, scale: Vector,
 ) -> None:  # fmt: skip
     """Finish rows of the powers, a few at a time."""
@@ -141,13 +144,13 @@ def _raise_rows(
             columns = slice(panel * WIDTH, panel * WIDTH + WIDTH)
             for row in range(first, last, HEIGHT):
                 tile = powers[row : row + HEIGHT, columns]
-                multiply_tile(queries[row : row + HEIGHT], panels[panel], tile, False)
+                _multiply(queries[row : row + HEIGHT], panels[panel], tile, False)
         for row in range(first, last):
             powers[row, width : len(vectors)] = 0.0
             for s in range(len(biases)):
                 powers[row, s] += biases[s]
         present = min(last, len(top))
-        sum_rows(first, present, powers, log_count, removed, sharpness, top, log_sum, scale)
+        sum_rows(first, present, powers, log_count, extent, removed, sharpness, top, log_sum, scale)
         if len(pulled):
             _pull_rows(first, last, vectors, powers, pulled)
 
@@ -161,7 +164,7 @@ def _pull_rows(start: int, stop: int, vectors: Matrix, powers: Matrix, pulled: M
             columns = slice(j, j + WIDTH)
             for row in range(start, stop, HEIGHT):
                 rows = slice(row, row + HEIGHT)
-                multiply_tile(
+                _multiply(
                     powers[rows, depth], vectors[depth, columns], pulled[rows, columns], first > 0
                 )
 
@@ -191,7 +194,7 @@ def _sum_candidates(start: int, stop: int, powers: Matrix, queries: Matrix, out:
                 for s in range(first, last, HEIGHT):
                     tile = slice(s, s + HEIGHT)
                     left = powers[depth, tile].T
-                    multiply_tile(left, queries[depth, columns], out[tile, columns], row > 0)
+                    _multiply(left, queries[depth, columns], out[tile, columns], row > 0)
 
 
 @njit(cache=True, nogil=True, parallel=True)
