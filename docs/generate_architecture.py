@@ -47,7 +47,7 @@ ARROWS: Graph = {
         "training": "data declarations extras limits optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "
         "sampling scoring training validation vocabulary",
-        "evaluation": "candidates data heads validation vectors vocabulary",
+        "evaluation": "candidates data heads kernels validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
         "auditing": "heads objectives scoring validation",
         "contracts": "candidates heads objectives sampling validation",
@@ -55,8 +55,8 @@ ARROWS: Graph = {
         "limits scoring storage training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
-        "cli": "comparison config data declarations evaluation heads objectives reporting runs "
-        "sampling scoring storage training validation vocabulary",
+        "cli": "comparison config data declarations evaluation heads kernels objectives reporting "
+        "runs sampling scoring storage training validation vocabulary",
     }.items()
 }
 

@@ -76,7 +76,7 @@ def test_a_defect_names_its_kind_and_how_to_see_more():
     """Exit code 1: a script can tell it from a mistake in what it asked for."""
     program = (
         "import sys, widemax.cli\n"
-        "import widemax.cli.app\n"
+        "import widemax.cli.export\n"
         "def broken(*names, **_): raise RuntimeError('no such\\nthing')\n"
         "sys.modules['widemax.cli.export'].find = broken\n"
         "sys.argv[0] = 'widemax'\n"

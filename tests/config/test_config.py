@@ -247,6 +247,8 @@ def test_a_method_that_is_given_may_bring_others_that_are_usual_with_it():
     assert Config(model="sasrec").sampler == "unigram"
     assert Config(model="sasrec", objective="gbce").sampler == "uniform"
     assert Config(model="sasrec", objective="gbce").bias
+    assert Config(model="sasrec").similarity == "cosine"
+    assert Config(model="sasrec", objective="gbce").similarity == "dot"
     assert Config(model="sasrec", objective="gbce", sampler="unigram").sampler == "unigram"
 
 

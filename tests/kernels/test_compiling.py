@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import widemax
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import njit, prange, temporary_folder, watch_compiling
 
 PACKAGE = Path(widemax.__file__).parent
 
@@ -25,9 +25,15 @@ def homeless(tmp_path):
         (folder / "__pycache__").touch()  # no folder, so that not even root can write into it
     taken = tmp_path / "taken"
     taken.touch()
-    unset = ("HOME", "NUMBA_CACHE_DIR")
-    kept = {name: value for name, value in os.environ.items() if name not in unset}
-    return {**kept, "PYTHONPATH": str(source), "HOME": str(taken), "XDG_CACHE_HOME": str(taken)}
+    (tmp_path / "temporary").mkdir()
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    return {
+        **kept,
+        "PYTHONPATH": str(source),
+        "HOME": str(taken),
+        "XDG_CACHE_HOME": str(taken),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
 
 
 def run_widemax(arguments, *, cwd, env):
@@ -51,6 +57,10 @@ def test_every_verb_runs_without_a_folder_to_cache_in(homeless, tmp_path):
     )
     assert answer.returncode == 0, answer.stderr
     assert '"i' in answer.stdout
+    # What was compiled is kept among the temporary files, where nobody else can write.
+    (kept,) = (tmp_path / "temporary").glob("widemax-kernels-*")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert list(kept.rglob("*.nbc"))
 
 
 def test_damaged_code_is_compiled_again(tmp_path, monkeypatch):
@@ -75,3 +85,63 @@ def test_a_full_disk_costs_only_the_cache(tmp_path, monkeypatch):
 
     monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._save_data", refuse)
     assert njit(cache=True)(lambda x: 5 * x)(2) == 10
+
+
+def test_nowhere_to_keep_code(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    monkeypatch.setattr("widemax.kernels.keeping.temporary_folder", refuse_folder)
+    assert njit(cache=True)(lambda x: 7 * x)(2) == 14
+
+
+def refuse_folder():
+    raise OSError(30, "Read-only file system")
+
+
+def test_code_is_not_kept_where_others_can_write(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = temporary_folder()
+    assert folder.parent == tmp_path
+    folder.chmod(0o777)
+    with pytest.raises(OSError, match="only this user"):
+        temporary_folder()
+
+
+@njit()
+def _twice(x):
+    return x + x
+
+
+@njit(parallel=True)
+def _sum_of_doubles(count):
+    total = 0
+    for number in prange(count):
+        total += _twice(number)
+    return total
+
+
+def test_kernels_call_kernels_and_are_announced_when_they_are_compiled():
+    named = []
+    watch_compiling(named.append)
+    assert _sum_of_doubles(4) == 12
+    assert {"_sum_of_doubles", "_twice"} <= set(named)
+    assert named[-1] == ""
+    before = len(named)
+    assert _sum_of_doubles(5) == 20
+    assert len(named) == before
+    assert _sum_of_doubles.py_func.__name__ == "_sum_of_doubles"
+
+
+def test_numba_is_loaded_by_the_first_call():
+    program = """
+import sys
+import widemax.kernels.data.grouping as kernels
+import widemax.kernels.heads.topk
+print("numba" in sys.modules)
+import numpy as np
+from widemax.kernels.compiling import Kernel
+some = next(each for each in vars(kernels).values() if isinstance(each, Kernel))
+some.dispatcher
+print("numba" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr

@@ -63,7 +63,8 @@ def reference(encoder, items):
     """The states after each item, by loops over places and heads."""
     places = [len(items) - 1 - t if encoder.from_end else t for t in range(len(items))]
     states = [
-        encoder.items.weight[i] + encoder.positions[t] for t, i in zip(places, items, strict=True)
+        encoder.item_scale * encoder.items.weight[i] + encoder.positions[t]
+        for t, i in zip(places, items, strict=True)
     ]
     width = D // encoder.num_heads
     for block in encoder.blocks:
@@ -93,6 +94,16 @@ def test_states_are_those_of_the_formula(heads, block, expansion, from_end):
     torch.testing.assert_close(
         encoder.states(torch.tensor([items]))[0], reference(encoder, items), rtol=0, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("item_scale", [0.5, 1.0, 20.0])
+def test_items_are_scaled_before_positions_are_added(item_scale):
+    encoder, items = encoder_of(item_scale=item_scale), [3, 1, 4, 1, 5]
+    wanted = reference(encoder, items)
+    segments = torch.tensor([items])
+    torch.testing.assert_close(encoder.states(segments)[0], wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(encoder(segments)[0], wanted[-1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(encoder.dense(segments)[0], wanted[-1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("from_end", [False, True])
@@ -246,6 +257,7 @@ def test_the_table_is_one_parameter():
         ({"expansion": 0}, "expansion"),
         ({"num_heads": 4}, "num_heads must divide dimension 6, got 4"),
         ({"dropout": 1.0}, "dropout"),
+        ({"item_scale": 0.0}, "item_scale must be a finite number above 0, got 0.0"),
     ],
 )
 def test_absurd_arguments_are_refused(options, message):

@@ -67,6 +67,65 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
     assert run(program).splitlines()[-1] == "True False"
 
 
+def loaded_by(verb, modules):
+    """Return which modules the program loads for a verb, after it has succeeded."""
+    program = f"""
+import sys
+from widemax.cli import main
+try:
+    main({[str(word) for word in verb]!r})
+except SystemExit as stopped:
+    assert not stopped.code, stopped.code
+print([name for name in {modules!r} if name in sys.modules])
+"""
+    return run(program).splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory):
+    """A text and a log that were trained on, each in a run of its own."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "text").write_text("tea and rum\nrum and gin\n" * 9)
+    (folder / "log.csv").write_text("user,item\n" + "ann,tea\nann,rum\nbob,tea\n" * 9)
+    widemax.train(
+        folder / "text",
+        widemax.Config(epochs=1, dimension=4, model="skip-gram"),
+        folder=folder / "words",
+    )
+    widemax.train(
+        folder / "log.csv",
+        widemax.Config(epochs=1, dimension=4, model="two-tower"),
+        folder=folder / "towers",
+    )
+    widemax.train(
+        folder / "log.csv",
+        widemax.Config(epochs=1, dimension=4, model="item2vec"),
+        folder=folder / "items",
+    )
+    return folder
+
+
+def test_tables_recommend_without_torch(answering):
+    verb = ["recommend", answering / "items", "--user", "ann"]
+    assert loaded_by(verb, ("torch", "numba")) == "[]"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["similar", "words", "tea", "rum"], ["analogy", "words", "tea", "rum", "gin"], ["runs"]],
+)
+def test_what_reads_vectors_loads_numpy_alone(verb, answering):
+    """A person waits for the answer: each of these packages would take longer than it does."""
+    name, *words = verb
+    verb = [name, answering / words[0], *words[1:]] if words else [name, answering]
+    assert loaded_by(verb, ("torch", "numba", "polars", "rich.progress")) == "[]"
+
+
+def test_a_network_answers_without_the_compiler_of_kernels(answering):
+    verb = ["recommend", answering / "towers", "--user", "ann"]
+    assert loaded_by(verb, ("torch", "numba", "widemax.models.embeddings")) == "['torch']"
+
+
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="No widemax attribute SampledHed"):
         _ = widemax.SampledHed

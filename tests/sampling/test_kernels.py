@@ -33,6 +33,18 @@ def test_alias_table_holds_the_weights(weights: list[float]) -> None:
     assert (alias.table_probability(alias.build_alias_table(scaled))[expected == 0] == 0).all()
 
 
+@settings(max_examples=100, deadline=None)
+@given(WEIGHTS)
+def test_the_alias_table_of_plain_python_is_that_of_the_kernel(weights: list[float]) -> None:
+    """Where Numba is not loaded yet the same function runs as it is written."""
+    scaled = alias.scaled_weights(np.array(weights))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(alias, "is_loaded", lambda: False)
+        written = alias.build_alias_table(scaled)
+        patched.setattr(alias, "is_loaded", lambda: True)
+        assert np.array_equal(alias.build_alias_table(scaled), written)
+
+
 def test_alias_table_keeps_rare_classes_to_single_precision() -> None:
     weights = np.full(100_000, 1e-9)
     weights[::1000] = np.arange(1, 101)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
     from widemax.runs.run import Run
     from widemax.runs.stored_vectors import StoredVectors
+    from widemax.runs.table_answers import TableAnswers
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
 CheckpointName = Annotated[
@@ -65,7 +66,16 @@ def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> Stored
     return load_run(folder, checkpoint)
 
 
-def say_step(run: Run | StoredVectors) -> None:
+def load_tables(folder: Path, checkpoint: str, *, exact: bool) -> TableAnswers | None:
+    """Return what recommends without torch; None: only the run can, as it does with an index."""
+    from widemax.runs.description import INDEX
+    from widemax.runs.table_answers import TableAnswers
+
+    indexed = (folder / INDEX).is_dir() and not exact
+    return None if indexed else TableAnswers.open(folder, checkpoint)
+
+
+def say_step(run: Run | StoredVectors | TableAnswers) -> None:
     """Say which checkpoint answers, beside the answer and not in it."""
     typer.echo(f"{printable(run.folder)}: step {run.step:,}, {run.chosen}", err=True)
 

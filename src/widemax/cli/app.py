@@ -3,49 +3,53 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from widemax.cli.analogy import analogy
-from widemax.cli.compare import compare
-from widemax.cli.demo import demo
 from widemax.cli.errors import ErrorDisplay, notes_in_one_line
-from widemax.cli.evaluate import evaluate
-from widemax.cli.export import export
-from widemax.cli.generate import generate
-from widemax.cli.index import index
-from widemax.cli.recommend import recommend
-from widemax.cli.report import report
-from widemax.cli.reproduce import reproduce
-from widemax.cli.runs import runs
-from widemax.cli.score import score
-from widemax.cli.similar import similar
-from widemax.cli.train import TrainCommand, train
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Softmax for wide outputs: train models that choose among very many classes.",
+VERBS = (
+    "demo",
+    "train",
+    "compare",
+    "evaluate",
+    "similar",
+    "analogy",
+    "generate",
+    "recommend",
+    "index",
+    "score",
+    "export",
+    "report",
+    "runs",
+    "reproduce",
 )
+"""In the order of the help; each is the function of that name in the module of that name."""
 
-app.command()(demo)
-app.command(cls=TrainCommand)(train)
-app.command(cls=TrainCommand)(compare)
-for verb in (
-    evaluate,
-    similar,
-    analogy,
-    generate,
-    recommend,
-    index,
-    score,
-    export,
-    report,
-    runs,
-    reproduce,
-):
-    app.command()(verb)
+
+def program(verbs: Iterable[str] = VERBS) -> typer.Typer:
+    """Return the program with some of its verbs, whose modules are imported now."""
+    made = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Softmax for wide outputs: train models that choose among very many classes.",
+    )
+    made.callback()(options)
+    for verb in verbs:
+        module = import_module(f"widemax.cli.{verb}")
+        made.command(cls=getattr(module, "COMMAND", None))(getattr(module, verb))
+    return made
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Return the whole program as ``app``, made when it is first asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()["app"] = whole = program()
+    return whole
 
 
 def _show_version(wanted: bool) -> None:
@@ -56,7 +60,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     context: typer.Context,
     debug: Annotated[
@@ -82,8 +85,21 @@ def options(
 
 def run_app(arguments: list[str], errors: ErrorDisplay) -> None:
     """Run a verb; an error is one line: exit code 2 for a mistake, 1 for a defect."""
+    # A verb alone starts in half the time of all; a word that is none is looked for among them.
+    verb = _verb(arguments)
     try:
         with notes_in_one_line():
-            app(arguments, obj=errors)
+            program([verb] if verb in VERBS else VERBS)(arguments, obj=errors)
     except Exception as error:
         sys.exit(errors.show(error))
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """Return the first word that is no option of the program, nor the file of a plug-in."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--plugin":
+            next(words, "")
+        elif not word.startswith("-"):
+            return word
+    return ""

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from widemax.cli.answers import AsJson, path_of, strict_json
-from widemax.cli.config_options import Settings, with_config_options
+from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from widemax.comparison.race import Race
     from widemax.comparison.standings import Standing
     from widemax.comparison.trial import Job
+
+COMMAND = ConfigCommand
+"""What the verb is made of, instead of typer's own."""
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LANGUAGE_MODEL = "nnlm"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Timer
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+import typer
 
 from widemax.cli.printable import printable
+from widemax.kernels.compiling import ignore_compiling, watch_compiling
 
 PATIENCE = 10.0
 """Seconds after which a log, unlike a terminal, is told what is going on."""
@@ -22,23 +22,46 @@ def waiting(doing: str, *, in_logs: bool = True) -> Iterator[None]:
 
     On a terminal it vanishes when it is over, so that only results stay.
     """
-    console, doing = Console(stderr=True), printable(doing)
-    if console.is_terminal:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as progress:
-            progress.add_task(escape(doing), total=None)
+    if sys.stderr.isatty():
+        with _clock(printable(doing)):
             yield
         return
-    if not in_logs:
-        yield
-        return
-    timer = Timer(PATIENCE, console.print, [f"{doing} ..."], {"markup": False, "soft_wrap": True})
+    timer = Timer(PATIENCE, typer.echo, [f"{printable(doing)} ..."], {"err": True})
     timer.daemon = True
-    timer.start()
+    if in_logs:
+        timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def _clock(doing: str) -> Iterator[None]:
+    # Here and not above: what answers at once, or into a file, shows nothing.
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(escape(doing), total=None)
+        with compiling_shown(lambda what: progress.update(task, description=escape(what or doing))):
+            yield
+
+
+@contextmanager
+def compiling_shown(show: Callable[[str], object]) -> Iterator[None]:
+    """Have a line shown while a kernel is compiled, which happens once; "" when it is over."""
+
+    def tell(kernel: str) -> None:
+        show(f"compiling {kernel}, for this and all later runs" if kernel else "")
+
+    watch_compiling(tell)
+    try:
+        yield
+    finally:
+        ignore_compiling(tell)
 
 
 def starting() -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from widemax.cli.answers import (
     Exact,
     RunFolder,
     load_run,
+    load_tables,
     path_of,
     print_neighbours,
     say_step,
@@ -23,6 +24,7 @@ from widemax.cli.progress import waiting
 
 if TYPE_CHECKING:
     from widemax.runs.run import Run
+    from widemax.runs.table_answers import TableAnswers
 
 
 def recommend(
@@ -66,11 +68,16 @@ def recommend(
         raise ValueError("--search is what one user typed, and --all-users asks for every user")
     if all_users and json:
         raise ValueError("--json has no effect with --all-users: the answers go to --out FILE")
-    loaded = load_run(run, checkpoint)
     if out is not None:
-        _recommend_to_all(loaded, out, k)
+        _recommend_to_all(load_run(run, checkpoint), out, k)
         return
-    found = loaded.recommend(history or None, user=user, search=search, k=k, exact=exact)
+    loaded: Run | TableAnswers
+    tables = None if search else load_tables(run, checkpoint, exact=exact)
+    if tables is not None:
+        loaded, found = tables, tables.recommend(history or None, user=user, k=k)
+    else:
+        loaded = load_run(run, checkpoint)
+        found = loaded.recommend(history or None, user=user, search=search, k=k, exact=exact)
     say_step(loaded)
     print_neighbours(found, as_json=json)
 

@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from widemax.cli.answers import path_of
-from widemax.cli.config_options import ConfigCommand as TrainCommand
-from widemax.cli.config_options import Settings, with_config_options
+from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
 from widemax.cli.printable import printable
-from widemax.cli.progress import starting, waiting
+from widemax.cli.progress import compiling_shown, starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
 from widemax.config.resolution import all_options, is_ordered
 from widemax.declarations import find
@@ -33,7 +32,10 @@ _FINISHED = {
 _ERRORS = ("standard_error", "behind_best", "behind_best_error")
 """What is kept of a validation besides its metrics."""
 
-__all__ = ["TrainCommand", "train", "train_run"]
+COMMAND = ConfigCommand
+"""What the verb is made of, instead of typer's own."""
+
+__all__ = ["COMMAND", "train", "train_run"]
 
 
 @with_config_options
@@ -134,7 +136,8 @@ def train_run(
     display.training(training, vectors=vectors)
     if resume:
         display.say(f"resumed at step {training.loop.progress.step:,}")
-    with display.showing(training.loop.plan.total_steps, training.loop.progress.step):
+    total, done = training.loop.plan.total_steps, training.loop.progress.step
+    with display.showing(total, done), compiling_shown(display.compiling):
         try:
             progress = training.run()
         except Interrupted:
@@ -198,7 +201,8 @@ class _Display:
         self.bar = Progress(
             *columns, TimeRemainingColumn(), console=self.console, disable=not self.live
         )
-        self.task = self.bar.add_task("training", total=None)
+        self.doing = "training"
+        self.task = self.bar.add_task(self.doing, total=None)
         self.refit_total = self.refit_epoch = 0
         self.metric = ""
 
@@ -239,6 +243,10 @@ class _Display:
             found, classes = training.warm.found, training.warm.classes
             self.say(f"{found:,} of {classes:,} classes start from {vectors}")
 
+    def compiling(self, what: str) -> None:
+        """Show beside the bar what is compiled, and when it is, what is being done again."""
+        self.bar.update(self.task, description=what or self.doing)
+
     def showing(self, total: int, done: int) -> Progress:
         self.bar.update(self.task, total=total, completed=done)
         return self.bar
@@ -254,7 +262,8 @@ class _Display:
             f"for {total:,} steps{f', resumed at step {done:,}' if done else ''}"
         )
         self.refit_total, self.refit_epoch = total, training.loop.steps.per_epoch
-        self.bar.update(self.task, description="refit", total=total, completed=done)
+        self.doing = "refit"
+        self.bar.update(self.task, description=self.doing, total=total, completed=done)
 
     def step(self, progress: TrainingProgress) -> None:
         if self.live:

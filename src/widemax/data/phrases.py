@@ -14,7 +14,7 @@ from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.data.phrases import count_pairs, join_pairs
 from widemax.validation import check_ids, check_not_negative, check_positive, check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, quoted
+from widemax.vocabulary.spelling import Key, quoted
 
 MAX_PASSES = 16
 """Most passes: each can double the words of a phrase."""

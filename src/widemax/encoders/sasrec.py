@@ -10,7 +10,7 @@ from widemax.encoders.contexts import check_context, check_segments, left_padded
 from widemax.encoders.dense import dense_rows, state_after
 from widemax.encoders.dropout import Dropout
 from widemax.scoring.rows import gather_rows
-from widemax.validation import check_fraction, check_num_classes, check_whole
+from widemax.validation import check_fraction, check_num_classes, check_positive, check_whole
 
 _MOST_UNITS = 2**20
 _MOST_BLOCKS = 64
@@ -22,11 +22,11 @@ _INITIAL_DEVIATION = 0.02
 class SASRecEncoder(nn.Module):
     """The state of a causal self-attention network after the items of a context.
 
-    Formula: x_t = u(i_t) + p_t, t counted from the first item read or, with ``from_end``, back from
-    the last; then the blocks (``block`` names their kind, see ``widemax.encoders.blocks``), where
-    place t attends to places 1 … t; hidden = norm(x) after the last item, 0 for a context of
-    nothing. Of a longer context the last ``max_length`` items are read. ``dropout`` falls, while
-    training, on x_t and within the blocks.
+    Formula: x_t = s·u(i_t) + p_t with s = ``item_scale``, t counted from the first item read or,
+    with ``from_end``, back from the last; then the blocks (``block`` names their kind, see
+    ``widemax.encoders.blocks``), where place t attends to places 1 … t; hidden = norm(x) after the
+    last item, 0 for a context of nothing. Of a longer context the last ``max_length`` items are
+    read. ``dropout`` falls, while training, on x_t and within the blocks.
 
     Shapes: context int64 [B, H], padded with -1 on the left, as ``Windows(before=H)`` gives it →
     hidden [B, D]; ``states`` takes segments [B, L], L up to ``max_length``, padded with -1 on the
@@ -59,6 +59,7 @@ class SASRecEncoder(nn.Module):
         num_heads: int = 1,
         expansion: int = 1,
         from_end: bool = False,
+        item_scale: float = 1.0,
         dropout: float = 0.0,
         sparse: bool = False,
     ) -> None:
@@ -75,6 +76,7 @@ class SASRecEncoder(nn.Module):
             raise ValueError(f"block must be one of {', '.join(BLOCKS)}, got {block!r}")
         expansion = check_whole("expansion", expansion, 1, _MOST_EXPANSION)
         self.sparse, self.from_end = sparse, from_end
+        self.item_scale = check_positive("item_scale", item_scale)
         self.dropout = Dropout(check_fraction("dropout", dropout))
         self.items = nn.Embedding(num_classes, dimension, sparse=sparse)
         self.positions = nn.Parameter(torch.empty(max_length, dimension))
@@ -107,7 +109,7 @@ class SASRecEncoder(nn.Module):
         positions = self.positions[
             _from_end(context).clamp(min=0) if self.from_end else slice(width)
         ]
-        states = dense_rows(self.items.weight, context) + positions
+        states = self.item_scale * dense_rows(self.items.weight, context) + positions
         # All places are one group, padding too: it comes last, and nothing before it looks there.
         places = torch.arange(rows * width, device=context.device)
         groups = RowGroups([(places.view(rows, width), places)], places)
@@ -140,7 +142,9 @@ class SASRecEncoder(nn.Module):
         items = gather_rows(self.items.weight, segments[known], sparse=self.sparse)
         places = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
         places = _from_end(segments) if self.from_end else places
-        states: Tensor = self.dropout(items + self.positions[places[known]])
+        states: Tensor = self.dropout(
+            torch.add(self.positions[places[known]], items, alpha=self.item_scale)
+        )
         groups = row_groups(known.sum(-1))
         for block in self.blocks:
             states = block(states, groups)

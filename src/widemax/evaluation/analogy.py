@@ -13,7 +13,7 @@ from torch import Tensor
 from widemax.evaluation.word_rows import WordRows, numbered_lines, unit_rows
 from widemax.validation import ABSENT
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 AnalogyMethod: TypeAlias = Literal["add", "multiply"]
 _Score: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from widemax.data import WindowBatch, Windows
 from widemax.heads import Head
+from widemax.kernels.evaluation.ranks import target_ranks
 from widemax.validation import check_tensor
 
 _ROWS_AT_ONCE = 1024
@@ -60,11 +61,14 @@ def evaluate_ranking(
     *,
     k: int = 20,
     keep_per_example: bool = False,
+    normalised: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> RankingReport:
     """Rank the target of each example among all classes, exactly.
 
-    ``log_prob`` takes a batch and returns log P of all classes, [B, V]: ``model.log_prob``. A class
+    ``log_prob`` takes a batch and returns log P of all classes, [B, V]: ``model.log_prob``. With
+    ``normalised=False`` it returns scores of which log P is the softmax, as far as the targets need
+    it, which is less work. A class
     with the target's own score counts half a rank, so that a model that scores all classes alike
     does not look perfect. Against sampled classes ranks would be biased (Krichene & Rendle 2020).
     Batches have 1,024 rows, or fewer where there are many classes: 64 MB of log P at once.
@@ -77,11 +81,9 @@ def evaluate_ranking(
     """
     losses, ranks = [], []
     for found, batch in _predictions(log_prob, examples, progress):
-        own = found.gather(1, batch.targets[:, None])
-        better = (found > own).sum(-1)
-        alike = (found == own).sum(-1) - 1
-        ranks.append(1 + better + alike.double() / 2)
-        losses.append(-own[:, 0].double())
+        better, alike, own = _places(found, batch.targets, normalised=normalised)
+        ranks.append(better + (alike.double() + 1) / 2)
+        losses.append(-own.double())
         del found
     rank = torch.cat(ranks)
     hits = (rank <= k).double()
@@ -233,6 +235,18 @@ def _predictions(
         if progress is not None:
             progress(stop - start)
         start = stop
+
+
+def _places(found: Tensor, targets: Tensor, *, normalised: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how many classes stand above each target, how many beside it, and its log P."""
+    if found.device.type == "cpu" and found.dtype == torch.float32 and found.is_contiguous():
+        places = map(torch.from_numpy, target_ranks(found.numpy(), targets.numpy()))
+        better, alike, log_prob = places
+    else:
+        own = found.gather(1, targets[:, None])
+        better, alike = (found > own).sum(-1), (found == own).sum(-1)
+        log_prob = found.log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    return better, alike, found.gather(1, targets[:, None])[:, 0] if normalised else log_prob
 
 
 def _check_some(examples: Windows) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from widemax.evaluation.word_rows import WordRows, numbered_lines, unit_rows
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 ScoredPair: TypeAlias = tuple[str, str, float]
 

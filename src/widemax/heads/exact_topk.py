@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
+from widemax.kernels.compiling import is_loaded
 from widemax.kernels.heads import topk as kernel
 from widemax.validation import ABSENT
+
+_FEW = 4
 
 
 def best_keeper(
@@ -18,8 +21,11 @@ def best_keeper(
 ) -> KernelKeeper | TorchKeeper:
     """Return a keeper of the k best for each query: the kernel on the CPU, torch elsewhere.
 
-    It never keeps what a row excludes, [B, E] with -1 for nothing.
+    It never keeps what a row excludes, [B, E] with -1 for nothing. A few queries do not wait for
+    Numba, which takes longer to load than they take: both keepers find the same.
     """
+    if len(queries) <= _FEW and not is_loaded():
+        return TorchKeeper(queries, k, exclude)
     if queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64):
         return KernelKeeper(queries, k, exclude)
     return TorchKeeper(queries, k, exclude)

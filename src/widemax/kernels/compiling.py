@@ -1,53 +1,175 @@
-"""Compiled kernels whose cache may fail: then they are compiled again, and nothing is lost."""
+"""Compiled kernels: Numba is loaded when the first is called, and what it compiles is kept.
+
+A kernel is compiled once for each installation. Its code is kept in the first of these folders that
+can be written: ``NUMBA_CACHE_DIR``, the one beside the source, the user's cache, one of the user's
+own among the temporary files. The cache is a help and never a condition: where nothing can be kept,
+or what was kept is damaged, every process compiles what it calls.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+import stat
+import sys
+import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
-
-import numba
-from numba.core.caching import FunctionCache
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+Watcher = Callable[[str], None]
+"""Told the name of each kernel when it begins to be compiled, and "" when it is."""
 
-class _ForgivingCache(FunctionCache):
-    """Numba's cache of compiled code on disk, which is a help and never a condition."""
+_watchers: list[Watcher] = []
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what was compiled before; None if there is nothing, or if it is damaged."""
-        try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        except Exception:
-            # A torn or foreign pickle raises anything, and compiling replaces it.
-            return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled, if the disk takes it."""
-        try:
-            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
-        except Exception:
-            # The disk is full, the folder was closed, or what lies there is damaged.
-            return
+class prange:  # stands for Numba's, which is called so
+    """The range of a loop whose rounds may run at the same time; in a kernel it is Numba's.
+
+    >>> list(prange(3))
+    [0, 1, 2]
+    """
+
+    def __new__(cls, *limits: int) -> range:  # type: ignore[misc]
+        """Return a plain range, which it is where nothing is compiled."""
+        return range(*limits)
+
+
+class Kernel:
+    """A function that Numba compiles when it is first called.
+
+    To load Numba takes half a second, which a program that calls no kernel does without.
+    """
+
+    def __init__(self, function: FunctionType, options: dict[str, Any], *, cache: bool) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._options, self._keeps = function, options, cache
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """What Numba makes of the function: it compiles it for each type of arguments."""
+        import numba
+
+        made: Any = numba.njit(**self._options)(self._function)
+        # Before what it calls is looked at: functions may call each other.
+        self.__dict__["dispatcher"] = made
+        _put_numba_in_place(self._function)
+        if hasattr(made, "enable_caching"):  # without it, NUMBA_DISABLE_JIT is set
+            _watch_compiling()
+            if self._keeps:
+                made._cache = _cache_of(self._function) or made._cache
+        return made
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compile what is not compiled for such arguments yet, and call it."""
+        return self.dispatcher(*arguments)
+
+    @property
+    def py_func(self) -> FunctionType:
+        """The function as it is written."""
+        return self._function
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[_Function], _Function]:
-    """Return ``numba.njit`` with these options; ``cache`` keeps the code on disk where it can.
+    """Return what makes a function a kernel, compiled by ``numba.njit`` with these options.
 
-    Numba looks for a folder it may write to: ``NUMBA_CACHE_DIR``, the one beside the source, the
-    user's cache. Where there is none (a container, another user's installation) it refuses to
-    define the function; here every process compiles what it calls, which takes seconds.
+    ``cache`` keeps the code on disk, where that can be.
 
     >>> njit(cache=True)(lambda x: x + 1)(41)
     42
     """
 
     def compiled(function: _Function) -> _Function:
-        kernel: Any = numba.njit(**options)(function)
-        if cache and hasattr(kernel, "enable_caching"):  # without it, NUMBA_DISABLE_JIT is set
-            with suppress(RuntimeError, OSError):  # no folder: the kernel stays without a cache
-                kernel._cache = _ForgivingCache(function)  # type: ignore[no-untyped-call]
-        return cast(_Function, kernel)
+        return cast(_Function, Kernel(cast(FunctionType, function), options, cache=cache))
 
     return compiled
+
+
+def plain(kernel: _Function) -> _Function:
+    """Return the function that a kernel is made of, to be run as it is written.
+
+    >>> plain(njit()(lambda x: x + 1))(41)
+    42
+    """
+    return cast(_Function, cast(Kernel, kernel).py_func)
+
+
+def is_loaded() -> bool:
+    """Return whether Numba is loaded: where it is not, a little work is done without it."""
+    return "numba" in sys.modules
+
+
+def watch_compiling(watcher: Watcher) -> None:
+    """Have a function told what is compiled: the name of a kernel, then "" when it is done."""
+    _watchers.append(watcher)
+
+
+def ignore_compiling(watcher: Watcher) -> None:
+    """Tell a function of ``watch_compiling`` no more."""
+    _watchers.remove(watcher)
+
+
+def _put_numba_in_place(function: FunctionType) -> None:
+    """Let the names that a kernel uses mean what Numba knows: its own range, other kernels."""
+    import numba
+
+    names = function.__globals__
+    for name in _used_names(function.__code__):
+        value = names.get(name)
+        if value is prange:
+            names[name] = numba.prange
+        elif isinstance(value, Kernel):
+            names[name] = value.dispatcher
+
+
+def _used_names(code: CodeType) -> set[str]:
+    """Return the names that a function uses, those within its comprehensions too."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_used_names, inner))
+
+
+@functools.cache
+def _watch_compiling() -> None:
+    """Pass on what Numba says of its compiling; code that is read from a cache is not compiled."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, happened: Any) -> None:
+            for watcher in _watchers:
+                watcher(happened.data["dispatcher"].py_func.__name__)
+
+        def on_end(self, happened: Any) -> None:
+            for watcher in _watchers:
+                watcher("")
+
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call]
+
+
+def _cache_of(function: FunctionType) -> Any:
+    """Return where the code of a function is kept; None if there is no such place."""
+    from widemax.kernels.keeping import ForgivingCache, TemporaryCache
+
+    for kind in (ForgivingCache, TemporaryCache):
+        try:
+            return kind(function)  # type: ignore[no-untyped-call]
+        except (RuntimeError, OSError):  # Numba found no folder, or may not write there
+            continue
+    return None
+
+
+def temporary_folder() -> Path:
+    """Return a folder among the temporary files that is this user's alone; raise OSError if not.
+
+    What is kept there is code: whoever could write to it could have it executed.
+    """
+    name = os.getuid() if hasattr(os, "getuid") else "user"
+    folder = Path(tempfile.gettempdir()) / f"widemax-kernels-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    if os.name == "posix" and not (private and found.st_uid == os.getuid()):
+        raise OSError(f"{folder} is not a folder that only this user can write to")
+    return folder

@@ -16,8 +16,9 @@ from widemax.data import FeatureTable, Sequences, WindowBatch, Windows
 from widemax.data.summary import DataSummary
 from widemax.declarations import Setup, Value
 from widemax.declarations.table import declaration_of
+from widemax.encoders.bag import BagEncoder
 from widemax.encoders.dense import DenseEncoder
-from widemax.heads import Head
+from widemax.heads import Head, ScorerHead
 from widemax.scoring import TableScorer
 from widemax.validation import ABSENT, Counts
 from widemax.vocabulary import Vocabulary
@@ -220,6 +221,35 @@ class Model(nn.Module, ABC):
             own = None if computed else getattr(holder, "weight", None)
         if own is None:
             return ""
+        return self._name_of(own)
+
+    def table_answers(self) -> dict[str, str | float]:
+        """Return how tensors of the state alone rank what follows a history; empty: nothing does.
+
+        ``widemax.runs.table_answers`` has the rules: "rule" names one, "table.x" the tensor that it
+        calls x, all else is what it needs besides.
+        """
+        head, encoder = self.head, self.encoder
+        scorer = getattr(head, "scorer", None)
+        own = (type(self).topk, type(self).hidden, type(self).encode)
+        plain = own == (Model.topk, Model.hidden, Model.encode) and not self.causal
+        if not (plain and type(encoder) is BagEncoder and type(scorer) is TableScorer):
+            return {}
+        if type(head).topk is not ScorerHead.topk or self.never_recommended is not None:
+            return {}
+        recipe: dict[str, str | float] = {
+            "rule": "mean",
+            "table.inputs": self._name_of(encoder.weight),
+            "table.classes": self._name_of(scorer.weight),
+            "similarity": scorer.similarity,
+            "temperature": scorer.temperature,
+        }
+        return recipe | (
+            {} if scorer.bias is None else {"table.biases": self._name_of(scorer.bias)}
+        )
+
+    def _name_of(self, own: Tensor) -> str:
+        """Return what a tensor is called in the state; empty if it is none of it."""
         for name, tensor in self.state_dict().items():
             if tensor.data_ptr() == own.data_ptr() and tensor.shape == own.shape:
                 return name

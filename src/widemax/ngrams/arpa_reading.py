@@ -20,7 +20,8 @@ from widemax.ngrams.trie import ROOT, ROOT_KEY, Trie
 from widemax.storage.files import open_to_read
 from widemax.validation import ABSENT, MAX_TABLE_CLASSES
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import quoted
 
 _BLOCK = 2**17
 _COUNT = re.compile(r"ngram (\d{1,2}) ?= ?(\d{1,15})")

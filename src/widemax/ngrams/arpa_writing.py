@@ -19,7 +19,8 @@ from torch import Tensor
 from widemax.ngrams.trie import Trie
 from widemax.storage.files import atomic_write
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import Key, quoted
 
 LOG_ZERO = -99.0
 """What the format writes for log10 0."""

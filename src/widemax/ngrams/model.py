@@ -35,7 +35,7 @@ from widemax.validation import (
     check_whole,
 )
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key
+from widemax.vocabulary.spelling import Key
 
 
 class NGramModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +11,20 @@ from torch.nn.functional import softplus
 from widemax.candidates import InnerProduct
 from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
 from widemax.kernels.objectives.log_sum import lead_losses, spread_gradients
+from widemax.kernels.objectives.tiled_products import (
+    padded_size,
+    raise_by_tiles,
+    sum_over_batch,
+    tiles_fit,
+)
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
-from widemax.objectives.log_sum import kernel_array, kernel_takes, plain_log_sum, run_kernel
+from widemax.objectives.log_sum import (
+    kernel_array,
+    kernel_counts_and_hits,
+    kernel_takes,
+    plain_log_sum,
+    run_kernel,
+)
 
 
 def softmax_of_factors(
@@ -38,6 +50,7 @@ def softmax_of_factors(
         log_count,
         hits,
         temperature,
+        torch.is_grad_enabled() and product.queries.requires_grad,
     )
     # A count or a score that is not finite shows here: the general step has the error message.
     return losses if all_finite(losses.detach()) else None
@@ -72,52 +85,103 @@ class _FactoredSoftmax(torch.autograd.Function):
         log_count: Tensor | None,
         hits: Tensor | None,
         temperature: float,
+        pulls: bool,
     ) -> Tensor:
         product = InnerProduct(queries=queries, vectors=vectors, biases=biases)
-        scores = product.candidate_scores()
-        top, log_sum, scale = run_kernel(scores, log_count, hits, temperature)
+        sums = _row_sums(product, log_count, hits, temperature, pulls)
         given_counts = (target_log_count, log_count)
         if target_log_count is None:
-            target_log_count = torch.zeros_like(top)
+            target_log_count = torch.zeros_like(sums.top)
         results = lead_losses(
             kernel_array(product.target_scores()),
             kernel_array(target_log_count.float()),
-            kernel_array(top),
-            kernel_array(log_sum),
+            kernel_array(sums.top),
+            kernel_array(sums.log_sum),
             1 / temperature,
         )
         losses, push = map(torch.from_numpy, results)
-        # By now the scores are their powers.
-        ctx.save_for_backward(queries, vectors, biases, *given_counts, push, scale, scores)
+        kept = (push, sums.scale, sums.powers, sums.pulled)
+        ctx.save_for_backward(queries, vectors, biases, *given_counts, *kept)
         ctx.temperature = temperature
         return losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        queries, vectors, biases, *counts, push, scale, powers = ctx.saved_tensors
+        queries, vectors, biases, *counts, push, scale, powers, pulled = ctx.saved_tensors
+        rows, width = len(queries), len(vectors) - len(queries)
         if is_asked_for_a_graph():
             # A power of 0 is that of a hit, or of a candidate that adds as little as one.
-            inputs = (queries, vectors, biases, *counts, powers == 0, ctx.temperature)
-            return plain_gradients(_plain_softmax, inputs, ctx.needs_input_grad, (grad,))
+            hits = powers[:rows, :width] == 0
+            inputs = (queries, vectors, biases, *counts, hits, ctx.temperature)
+            gradients = plain_gradients(_plain_softmax, inputs, ctx.needs_input_grad[:-1], (grad,))
+            return *gradients, None
         needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
-        rows = len(queries)
         away = grad * push  # from every candidate, and towards the target
         weight, towards = away * scale, away / -ctx.temperature
-        by_queries = powers @ vectors[rows:] if needs_queries else torch.zeros_like(queries)
-        by_vectors = torch.empty_like(vectors)
-        weighted = spread_gradients(
+        if pulled is None:
+            pulled = powers @ vectors[rows:] if needs_queries else vectors[:0]
+        by_queries = torch.empty_like(queries)
+        # What tiles add at the end is cut off.
+        by_vectors = vectors.new_empty(rows + padded_size(width), vectors.shape[1])
+        weighted = queries.new_zeros(len(powers), queries.shape[1])
+        spread_gradients(
             kernel_array(queries),
             kernel_array(vectors[:rows]),
             kernel_array(weight),
             kernel_array(towards),
-            by_queries.numpy(),
-            by_vectors[:rows].numpy(),
+            pulled.numpy(),
+            by_queries=by_queries.numpy(),
+            by_targets=by_vectors.numpy(),
+            weighted=weighted.numpy(),
         )
-        if needs_vectors:
-            torch.mm(powers.T, torch.from_numpy(weighted), out=by_vectors[rows:])
-        by_biases = torch.cat([towards, powers.T @ weight]) if needs_biases else None
-        by_parts = (by_queries if needs_queries else None, by_vectors if needs_vectors else None)
-        return *by_parts, by_biases, None, None, None, None
+        if needs_vectors and powers.shape[1] > width:
+            sum_over_batch(powers.numpy(), weighted.numpy(), by_vectors[rows:].numpy())
+        elif needs_vectors:
+            torch.mm(powers.T, weighted, out=by_vectors[rows : rows + width])
+        by_biases = None
+        if needs_biases:
+            by_biases = torch.cat([towards, powers[:rows, :width].T @ weight])
+        by_parts = (
+            by_queries if needs_queries else None,
+            by_vectors[: rows + width] if needs_vectors else None,
+        )
+        return *by_parts, by_biases, None, None, None, None, None
+
+
+class _RowSums(NamedTuple):
+    """What the backward pass needs of the candidates of each row."""
+
+    powers: Tensor
+    """[B, S], or longer and wider by what tiles need."""
+    pulled: Tensor | None
+    """The powers times the candidates' vectors, [B, D] or longer; None: not multiplied yet."""
+    top: Tensor
+    log_sum: Tensor
+    scale: Tensor
+
+
+def _row_sums(
+    product: InnerProduct,
+    log_count: Tensor | None,
+    hits: Tensor | None,
+    temperature: float,
+    pulls: bool,
+) -> _RowSums:
+    (rows, width), dimension = product.shape, product.vectors.shape[1]
+    if not tiles_fit(rows, width, dimension):
+        powers = product.candidate_scores()
+        return _RowSums(powers, None, *run_kernel(powers, log_count, hits, temperature))
+    biases = product.vectors.new_empty(0) if product.biases is None else product.biases[rows:]
+    counts_and_hits = kernel_counts_and_hits((rows, width), log_count, hits)
+    sums = raise_by_tiles(
+        kernel_array(product.queries),
+        kernel_array(product.vectors[rows:]),
+        kernel_array(biases),
+        *counts_and_hits,
+        1 / temperature,
+        pulls=pulls,
+    )
+    return _RowSums(*map(torch.from_numpy, sums))
 
 
 def _plain_softmax(

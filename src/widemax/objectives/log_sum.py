@@ -76,19 +76,25 @@ def run_kernel(
     scores: Tensor, log_count: Tensor | None, hits: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return top, log_sum and scale [B]; contiguous ``scores`` become the powers."""
-    shape = (1, scores.shape[1])
-    if log_count is None:
-        log_count = scores.new_zeros(shape)
-    elif log_count.dim() < 2:
-        log_count = log_count.to(scores.dtype).expand(shape)
+    counts_and_hits = kernel_counts_and_hits(scores.shape, log_count, hits)
+    sums = row_log_sums(scores.detach().numpy(), *counts_and_hits, 1 / temperature)
+    top, log_sum, scale = map(torch.from_numpy, sums)
+    return top, log_sum, scale
+
+
+def kernel_counts_and_hits(
+    shape: tuple[int, ...], log_count: Tensor | None, hits: Tensor | None
+) -> tuple[Any, Any]:
+    """Return log Q and the hits of scores [B, S] as a kernel takes them: [B, S], or [1, S]."""
+    shared = (1, shape[1])
+    log_count = torch.zeros(shared) if log_count is None else log_count.float()
+    if log_count.dim() < 2:
+        log_count = log_count.expand(shared)
     if hits is None:
-        hits = torch.zeros(shape, dtype=torch.bool)
+        hits = torch.zeros(shared, dtype=torch.bool)
     elif hits.stride(0) == 0:
         hits = hits[:1]
-    top, log_sum, scale = row_log_sums(
-        scores.detach().numpy(), kernel_array(log_count), kernel_array(hits), 1 / temperature
-    )
-    return torch.from_numpy(top), torch.from_numpy(log_sum), torch.from_numpy(scale)
+    return kernel_array(log_count), kernel_array(hits)
 
 
 def kernel_array(tensor: Tensor) -> Any:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from widemax.declarations.options import shortened, shown
 from widemax.limits import check_whole
-from widemax.runs.description import stored_titles, stored_vocabulary
+from widemax.runs.description import stored_keys, stored_titles, stored_vocabulary
 from widemax.runs.lookup import ids_of_title, nearest_titles
-from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, as_keys, key_like
+from widemax.vocabulary.spelling import MOST_COMPARED, Key, key_like, not_among
+from widemax.vocabulary.stored_keys import StoredKeys
+
+# Not loaded for the answers of a run that keeps its keys as arrays.
+if TYPE_CHECKING:
+    import polars as pl
+
+    from widemax.vocabulary import Vocabulary
 
 KEY = "key"
 
@@ -37,11 +42,16 @@ class Neighbour:
 
 
 class Catalogue:
-    """Keys, titles and ids of the classes of a run, read without torch."""
+    """Keys, titles and ids of the classes of a run, read without torch.
+
+    They come from the arrays that a run keeps of them, or from its vocabulary.
+    """
 
     def __init__(self, folder: Path, vocabulary: Vocabulary | None = None) -> None:
         self.folder = folder
-        self.vocabulary = stored_vocabulary(folder) if vocabulary is None else vocabulary
+        self.keys: StoredKeys | Vocabulary = (
+            vocabulary or stored_keys(folder) or stored_vocabulary(folder)
+        )
 
     @cached_property
     def shown(self) -> pl.DataFrame | None:
@@ -49,20 +59,22 @@ class Catalogue:
         return stored_titles(self.folder)
 
     @cached_property
-    def titles(self) -> pl.Series | None:
-        """The column that people know an item by."""
-        if self.shown is None:
-            return None
-        named = [name for name in self.shown.columns if name != KEY]
-        known = [name for word in _TITLE_WORDS for name in named if word in name.lower()]
-        return self.shown[known[0]] if known else None
+    def titles(self) -> list[str] | None:
+        """What people know each item by, empty where there is nothing; None: none has a title."""
+        if isinstance(self.keys, StoredKeys):
+            return self.keys.titles
+        return None if self.shown is None else titles_of(self.shown)
+
+    @cached_property
+    def _lowered(self) -> list[str]:
+        return [title.lower() for title in self.titles or []]
 
     def neighbours(self, ids: Sequence[int], scores: Iterable[float]) -> list[Neighbour]:
         """Return classes with their scores, as people know them."""
-        keys = self.vocabulary.keys.gather(list(ids)).to_list()
-        titles = [""] * len(keys) if self.titles is None else self.titles.gather(list(ids))
+        keys, known = self.keys.keys_at(ids), self.titles
+        titles = [""] * len(keys) if known is None else [known[row] for row in ids]
         return [
-            Neighbour(key=key, score=score, title=title or "")
+            Neighbour(key=key, score=score, title=title)
             for key, score, title in zip(keys, scores, titles, strict=True)
         ]
 
@@ -73,48 +85,52 @@ class Catalogue:
         are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
         own = self._own_id(text)
-        if own is not None:
-            ids = [own]
-        else:
-            ids = [] if self.titles is None else ids_of_title(self.titles, text)
+        ids = ids_of_title(self._lowered, text) if own is None else [own]
         ids = ids[: check_whole("k", k, 1, 2**31)]
         return self.neighbours(ids, [0.0] * len(ids))
 
-    def ids(self, keys: Sequence[Key], *, strict: bool = False) -> pl.Series:
+    def ids(self, keys: Sequence[Key], *, strict: bool = False) -> list[int]:
         """Return the ids of keys or titles; text from a command line may stand for whole numbers.
 
         With ``strict`` a key without a class is an error, even if there is an unknown key.
         """
         if isinstance(keys, str | bytes):
             raise ValueError(f"keys must be a list, got {shown(keys)}; a user is named by user=")
-        if not len(keys):
-            return pl.Series([], dtype=pl.Int64)
-        given: Any = [self._named(key) for key in keys]
-        values = as_keys(given)
-        if self.vocabulary.keys.dtype == pl.Int64 and values.dtype == pl.String:
-            plain = values.str.contains(r"^-?[0-9]{1,19}$").all()
-            values = values.cast(pl.Int64, strict=False)
-            if not plain or values.null_count():
-                raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
-        known = Vocabulary(self.vocabulary.table) if strict else self.vocabulary
-        return known.ids_of(values)
+        given = [self._like_own(self._named(key), keys) for key in keys]
+        unknown = None if strict or self.keys.unknown is None else self._own_id(self.keys.unknown)
+        found = [unknown if row is None else row for row in self.keys.rows_of(given)]
+        for place, (key, row) in enumerate(zip(given, found, strict=True)):
+            if row is None:
+                total = len(self.keys)
+                first = self.keys.keys_at(range(min(total, MOST_COMPARED)))
+                raise ValueError(f"keys[{place}] {not_among(key, first, total)}")
+        return [row for row in found if row is not None]
+
+    def _like_own(self, key: Key, keys: Sequence[Key]) -> Key:
+        """Return a key as those of the run are; raise if it cannot be one."""
+        if isinstance(key, bool) or not isinstance(key, str | Integral):
+            raise ValueError(f"keys must hold strings or whole numbers, got {shown(key)}")
+        if not self.keys.whole and not isinstance(key, str):
+            raise ValueError("keys must hold strings like the vocabulary, got whole numbers")
+        own = key_like(key, whole=self.keys.whole)
+        if own is None:
+            raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
+        return own
 
     def _own_id(self, text: Key) -> int | None:
         """Return the class whose key a text is, which may be a whole number; None if it is none."""
-        keys = self.vocabulary.keys
-        key = key_like(text, keys.dtype)
+        key = key_like(text, whole=self.keys.whole)
         # A scan: a hash table of a large catalogue would cost more than the answer.
-        return None if key is None else keys.index_of(key)
+        return None if key is None else self.keys.rows_of([key])[0]
 
     def _named(self, text: Key) -> Key:
         """Return the key that a text names: as it is, or as the title of one item alone."""
         if self.titles is None or not isinstance(text, str):
             return text
         own = self._own_id(text)
-        ids = ids_of_title(self.titles, text) if own is None else [own]
+        ids = ids_of_title(self._lowered, text) if own is None else [own]
         if len(ids) == 1:
-            key: Key = self.vocabulary.keys[ids[0]]
-            return key
+            return self.keys.keys_at(ids)[0]
         wanted = shortened(repr(text))
         if not ids:
             near = " or ".join(repr(each) for each in nearest_titles(self.titles, text))
@@ -123,3 +139,10 @@ class Catalogue:
         some = ", ".join(f"{each.key} ({each.title})" for each in self.find(text, k=_MOST_NAMED))
         more = "" if len(ids) <= _MOST_NAMED else f" and {len(ids) - _MOST_NAMED:,} more"
         raise ValueError(f"{wanted} is in the titles of {len(ids):,} items: {some}{more}")
+
+
+def titles_of(shown: pl.DataFrame) -> list[str] | None:
+    """Return the column of a table that people know an item by; None if it has none."""
+    named = [name for name in shown.columns if name != KEY]
+    known = [name for word in _TITLE_WORDS for name in named if word in name.lower()]
+    return ["" if title is None else str(title) for title in shown[known[0]]] if known else None

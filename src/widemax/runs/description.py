@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from widemax.storage.files import read_table
 from widemax.storage.manifest import check_file, read_manifest
-from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.stored_keys import StoredKeys
+
+# polars is loaded by what returns tables: a run is asked for its words without it.
+if TYPE_CHECKING:
+    import polars as pl
+
+    from widemax.vocabulary import Vocabulary
 
 FORMAT_VERSION = 2
 VERSION_FIELD = "format"
 DESCRIPTION, CONFIG, VOCABULARY = "run.json", "config.toml", "vocabulary.parquet"
-SHOWN, INDEX = "items.parquet", "index"
+KEYS, SHOWN, INDEX = "keys.safetensors", "items.parquet", "index"
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "source": (str,),
@@ -75,10 +79,27 @@ def check_unchanged(folder: Path, name: str) -> Path:
 
 def stored_vocabulary(folder: Path) -> Vocabulary:
     """Return the vocabulary that a run was started with, if it is still the same."""
+    from widemax.vocabulary import Vocabulary
+
     path = check_unchanged(folder, VOCABULARY)
-    vocabulary, classes = Vocabulary.load(path), check_run(folder)["classes"]
-    if len(vocabulary) != classes:
-        raise ValueError(
-            f"{path} has {len(vocabulary):,} keys where {DESCRIPTION} states {classes} classes"
-        )
+    vocabulary = Vocabulary.load(path)
+    _check_size(path, len(vocabulary))
     return vocabulary
+
+
+def stored_keys(folder: Path) -> StoredKeys | None:
+    """Return the keys of a run, if they are still the same; None if it has its vocabulary only."""
+    if not has_file(folder, KEYS):
+        return None
+    path = check_unchanged(folder, KEYS)
+    keys = StoredKeys(path)
+    _check_size(path, len(keys))
+    return keys
+
+
+def _check_size(path: Path, num_keys: int) -> None:
+    classes = check_run(path.parent)["classes"]
+    if num_keys != classes:
+        raise ValueError(
+            f"{path} has {num_keys:,} keys where {DESCRIPTION} states {classes} classes"
+        )

@@ -15,10 +15,12 @@ from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
 from widemax.data.summary import DataSummary
 from widemax.declarations import Value
+from widemax.runs.catalogue import titles_of
 from widemax.runs.description import (
     CONFIG,
     DESCRIPTION,
     FORMAT_VERSION,
+    KEYS,
     SHOWN,
     VERSION_FIELD,
     VOCABULARY,
@@ -30,6 +32,7 @@ from widemax.runs.description import (
 from widemax.storage.files import atomic_write, make_folder
 from widemax.storage.manifest import file_sha256, read_manifest, write_manifest
 from widemax.vocabulary import Vocabulary
+from widemax.vocabulary.stored_keys import write_keys
 
 Spelling = Callable[[str], str]
 
@@ -92,6 +95,8 @@ def create_folder(
     with atomic_write(folder / CONFIG) as file:
         file.write(to_toml(config).encode())
     source.vocabulary.save(folder / VOCABULARY)
+    keys, titles = source.vocabulary.keys.to_list(), None if shown is None else titles_of(shown)
+    write_keys(folder / KEYS, keys, titles=titles, unknown=source.vocabulary.unknown)
     if shown is not None:
         with atomic_write(folder / SHOWN) as file:
             shown.write_parquet(file)

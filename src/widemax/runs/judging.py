@@ -17,6 +17,7 @@ from widemax.evaluation import (
     evaluate_ranking,
     evaluate_recommendations,
 )
+from widemax.heads import ScorerHead
 from widemax.models import Model
 from widemax.training.stopping import Validation
 from widemax.validation import ABSENT
@@ -137,7 +138,16 @@ def judge_words(
     """Rank the words of a text among all classes, each given those before it."""
     read = model.reading(asked)
     if read is None:
-        return evaluate_ranking(model.log_prob, asked, k=k, keep_per_example=keep_per_example)
+        # A softmax of scores is had with their ranks; other heads have a log P of their own.
+        plain = isinstance(model.head, ScorerHead) and type(model).log_prob is Model.log_prob
+        plain = plain and type(model.head).log_prob is ScorerHead.log_prob
+        return evaluate_ranking(
+            model.scores if plain else model.log_prob,
+            asked,
+            k=k,
+            keep_per_example=keep_per_example,
+            normalised=not plain,
+        )
 
     def log_prob(batch: WindowBatch) -> Tensor:
         return model.head.log_prob(batch.context)

@@ -15,16 +15,15 @@ from widemax.data.reading.tables import table_errors
 from widemax.data.sequences import offsets_of
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
-from widemax.runs.description import check_run, check_unchanged, has_file, stored_vocabulary
+from widemax.runs.description import check_run, check_unchanged, stored_vocabulary
+from widemax.runs.histories import HISTORIES, ITEMS_OF, USER, kept_histories, num_users
 from widemax.runs.item_data import ITEMS, USERS, stored_features
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, key_like
 
-HISTORIES, TEST = "histories.parquet", "test.safetensors"
+TEST = "test.safetensors"
 
-_USER, _ITEMS = "user", "items"
 _REFIT_COUNTS = "refit_counts"
 _AT_ONCE = 2048
 
@@ -62,8 +61,8 @@ def keep_data(
     """
     names = source.sequences.names
     if source.kind != "text" and names is not None:
-        table = pl.DataFrame({_USER: names, _ITEMS: _as_lists(source.sequences)})
-        table = (table if earlier is None else joined_histories(earlier, table)).sort(_USER)
+        table = pl.DataFrame({USER: names, ITEMS_OF: _as_lists(source.sequences)})
+        table = (table if earlier is None else joined_histories(earlier, table)).sort(USER)
         with atomic_write(folder / HISTORIES) as file:
             # Small groups of rows, sorted: one user is found without reading the others.
             table.write_parquet(file, row_group_size=4096)
@@ -83,32 +82,13 @@ def keep_data(
             file.write(chunk)
 
 
-def kept_histories(folder: Path) -> Path | None:
-    """Return the file of the histories, if it is still what was written; None: there are none."""
-    return check_unchanged(folder, HISTORIES) if has_file(folder, HISTORIES) else None
-
-
-def history_of(path: Path, user: Key) -> list[int] | None:
-    """Return the ids of all that a user of the log had, oldest first; None: there is no such user.
-
-    Only the part of the file that can hold the user is read.
-    """
-    with table_errors(path):
-        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
-        wanted = key_like(user, table.collect_schema()[_USER])
-        if wanted is None:
-            return None
-        found = table.filter(pl.col(_USER) == wanted).select(_ITEMS).collect()
-    return None if not found.height else list(found[_ITEMS][0])
-
-
 def histories_among(path: Path, users: pl.Series) -> Sequences:
     """Return what each of some users had in the log of a run; nothing of those it has not."""
     with table_errors(path):
         table = pl.read_parquet(path, glob=False, hive_partitioning=False)
-    places = places_of(users, table[_USER])
-    lengths = table[_ITEMS].list.len().to_torch().long()
-    values = table[_ITEMS].explode().drop_nulls().to_torch()
+    places = places_of(users, table[USER])
+    lengths = table[ITEMS_OF].list.len().to_torch().long()
+    values = table[ITEMS_OF].explode().drop_nulls().to_torch()
     # A row behind all others has nothing in it, for those who are not there.
     kept = Sequences(values, offsets_of(torch.cat([lengths, torch.zeros(1, dtype=torch.int64)])))
     return kept.chosen(places.where(places >= 0, len(lengths)))
@@ -134,10 +114,10 @@ def histories_of(path: Path) -> Iterator[tuple[pl.Series, Sequences]]:
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         for start in range(0, num_users(path), _AT_ONCE):
             part = table.slice(start, _AT_ONCE).collect()
-            lists = part[_ITEMS]
+            lists = part[ITEMS_OF]
             values = torch.from_numpy(lists.explode().drop_nulls().to_numpy(writable=True))
             lengths = torch.from_numpy(lists.list.len().to_numpy(writable=True).astype("int64"))
-            yield part[_USER], Sequences(values, offsets_of(lengths))
+            yield part[USER], Sequences(values, offsets_of(lengths))
 
 
 def earlier_histories(folder: Path, old: Vocabulary, new: Vocabulary) -> pl.DataFrame | None:
@@ -151,9 +131,9 @@ def earlier_histories(folder: Path, old: Vocabulary, new: Vocabulary) -> pl.Data
     with table_errors(path):
         table = pl.read_parquet(path, glob=False, hive_partitioning=False)
     ids = pl.Series(new.encode(old.keys, missing="mark").numpy())
-    single = table.explode(_ITEMS).drop_nulls()
-    single = single.with_columns(ids.gather(single[_ITEMS]).alias(_ITEMS))
-    return single.filter(pl.col(_ITEMS) >= 0).group_by(_USER, maintain_order=True).agg(_ITEMS)
+    single = table.explode(ITEMS_OF).drop_nulls()
+    single = single.with_columns(ids.gather(single[ITEMS_OF]).alias(ITEMS_OF))
+    return single.filter(pl.col(ITEMS_OF) >= 0).group_by(USER, maintain_order=True).agg(ITEMS_OF)
 
 
 def joined_histories(earlier: pl.DataFrame, later: pl.DataFrame) -> pl.DataFrame:
@@ -166,21 +146,15 @@ def joined_histories(earlier: pl.DataFrame, later: pl.DataFrame) -> pl.DataFrame
     >>> joined_histories(earlier, later).sort("user")["items"].to_list()
     [[1, 2, 5], [3, 4], [6]]
     """
-    if earlier[_USER].dtype != later[_USER].dtype:
-        earlier, later = (each.cast({_USER: pl.String}) for each in (earlier, later))
-    both = earlier.join(later, on=_USER, how="full", coalesce=True, suffix="_later")
+    if earlier[USER].dtype != later[USER].dtype:
+        earlier, later = (each.cast({USER: pl.String}) for each in (earlier, later))
+    both = earlier.join(later, on=USER, how="full", coalesce=True, suffix="_later")
     before, after = (
-        pl.coalesce(name, pl.lit([], dtype=pl.List(pl.Int64))) for name in (_ITEMS, "items_later")
+        pl.coalesce(name, pl.lit([], dtype=pl.List(pl.Int64))) for name in (ITEMS_OF, "items_later")
     )
     repeats = after.list.head(before.list.len()) == before
     joined = pl.when(repeats).then(after).otherwise(pl.concat_list(before, after))
-    return both.select(_USER, joined.alias(_ITEMS))
-
-
-def num_users(path: Path) -> int:
-    """Return how many users there are histories of."""
-    with table_errors(path):
-        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+    return both.select(USER, joined.alias(ITEMS_OF))
 
 
 def stored_summary(folder: Path) -> DataSummary:
@@ -220,13 +194,13 @@ def kept_test(folder: Path) -> KeptTest:
 
 def _as_lists(sequences: Sequences) -> pl.Series:
     rows = torch.arange(len(sequences)).repeat_interleave(sequences.lengths)
-    table = pl.DataFrame({"row": rows.numpy(), _ITEMS: sequences.values.numpy()})
-    lists = table.group_by("row", maintain_order=True).agg(_ITEMS)
+    table = pl.DataFrame({"row": rows.numpy(), ITEMS_OF: sequences.values.numpy()})
+    lists = table.group_by("row", maintain_order=True).agg(ITEMS_OF)
     every = pl.DataFrame({"row": torch.arange(len(sequences)).numpy()})
     empty = pl.lit([], dtype=pl.List(pl.Int64))
     return every.join(lists, on="row", how="left", maintain_order="left").select(
-        pl.coalesce(_ITEMS, empty)
-    )[_ITEMS]
+        pl.coalesce(ITEMS_OF, empty)
+    )[ITEMS_OF]
 
 
 def _window_tensors(windows: Windows) -> dict[str, Tensor]:

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from difflib import get_close_matches
-
-import polars as pl
 
 _NEAREST = 3
 # Titles stand in falling count of their items: who misspells one means a popular one.
 _MOST_COMPARED = 20_000
-_IN_BRACKETS = r"\s*[(\[][^()\[\]]*[)\]]\s*$"
+_IN_BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*\Z")
 
 
-def ids_of_title(titles: pl.Series, text: str) -> list[int]:
-    """Return the rows of the titles that a text names, whatever the case of its letters.
+def ids_of_title(lowered: Sequence[str], text: str) -> list[int]:
+    """Return the rows of the titles, in small letters, that a text names in letters of any case.
 
     The first of these that there are: titles that are the text; that are it but for brackets at
     their end, such as a year; that begin with it; that contain it.
 
-    >>> titles = pl.Series(["Toy Story 2 (1999)", "Toy Story (1995)", None, "The Story"])
-    >>> [ids_of_title(titles, text) for text in ("toy story", "toy", "story", "heat")]
+    >>> titles = ["toy story 2 (1999)", "toy story (1995)", "", "the story"]
+    >>> [ids_of_title(titles, text) for text in ("Toy story", "toy", "story", "heat")]
     [[1], [0, 1], [0, 1, 3], []]
     """
     wanted = text.strip().lower()
     if not wanted:
         return []
-    lowered = titles.str.to_lowercase()
-    for found in (
-        lowered == wanted,
-        lowered.str.replace(_IN_BRACKETS, "") == wanted,
-        lowered.str.starts_with(wanted),
-        lowered.str.contains(wanted, literal=True),
-    ):
-        rows = found.fill_null(False).arg_true().to_list()
-        if rows:
-            return rows
-    return []
+    begin = [row for row, title in enumerate(lowered) if title.startswith(wanted)]
+    return (
+        [row for row in begin if lowered[row] == wanted]
+        or [row for row in begin if _IN_BRACKETS.sub("", lowered[row]) == wanted]
+        or begin
+        or [row for row, title in enumerate(lowered) if wanted in title]
+    )
 
 
-def nearest_titles(titles: pl.Series, text: str) -> list[str]:
+def nearest_titles(titles: Sequence[str], text: str) -> list[str]:
     """Return the titles that are spelt most like a text, at most three.
 
-    >>> nearest_titles(pl.Series(["Toy Story (1995)", "Heat (1995)"]), "Toi Story")
+    >>> nearest_titles(["Toy Story (1995)", "Heat (1995)"], "Toi Story")
     ['Toy Story (1995)']
     """
-    known = titles.drop_nulls().head(_MOST_COMPARED)
-    plain = known.str.to_lowercase().str.replace(_IN_BRACKETS, "")
+    known = [title for title in titles if title][:_MOST_COMPARED]
     # Of two that differ in their brackets alone the first, which is the more popular.
-    titled = dict(zip(reversed(plain.to_list()), reversed(known.to_list()), strict=True))
+    titled = {_IN_BRACKETS.sub("", title.lower()): title for title in reversed(known)}
     return [titled[each] for each in get_close_matches(text.strip().lower(), titled, n=_NEAREST)]

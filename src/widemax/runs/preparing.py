@@ -36,13 +36,13 @@ from widemax.runs.folder import (
     finish_folder,
     stored_config,
 )
+from widemax.runs.histories import max_history
 from widemax.runs.item_data import shown_columns, store_features
 from widemax.runs.judging import floor_of, ranks_seen, validation_of
 from widemax.runs.kept_data import earlier_histories, keep_data, refit_summary
 from widemax.runs.run import Run
 from widemax.runs.source import (
     configured_for,
-    max_history,
     read_configured,
     read_growing,
     read_with,

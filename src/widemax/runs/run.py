@@ -27,12 +27,12 @@ from widemax.evaluation import (
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index
 from widemax.index.building import Kind
-from widemax.models import CBOW, SkipGram
 from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, trained_checkpoint
 from widemax.runs.description import INDEX, check_run, has_grown
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
+from widemax.runs.histories import history_of, kept_histories, max_history, num_users
 from widemax.runs.indexes import (
     NUM_QUERIES,
     RECOMMEND,
@@ -55,21 +55,18 @@ from widemax.runs.judging import (
 from widemax.runs.kept_data import (
     KeptTest,
     histories_of,
-    history_of,
-    kept_histories,
     kept_test,
-    num_users,
     refit_summary,
     stored_summary,
 )
 from widemax.runs.other_data import OtherData, read_other
-from widemax.runs.source import max_history, read_configured, read_with, split_source
+from widemax.runs.source import read_configured, read_with, split_source
 from widemax.runs.stored_vectors import analogy_of, nearest
 from widemax.runs.trained_model import load_model
 from widemax.training.tracking import read_metrics
 from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary.keys import Key, key_like
+from widemax.vocabulary.spelling import Key, key_like
 
 
 class Run:
@@ -227,7 +224,7 @@ class Run:
         rows, places = there.nonzero().unbind(1)
         ids = found.ids[there].numpy()
         known = self._catalogue.titles
-        titles = {} if known is None else {"title": known.gather(ids)}
+        titles = {} if known is None else {"title": [known[row] or None for row in ids]}
         return pl.DataFrame(
             {
                 "user": users.gather(rows.numpy()),
@@ -314,14 +311,16 @@ class Run:
     def _row_of(self, user: Key | None) -> int:
         """Return the row of a user among those with features; -1 if they have none."""
         table = self.data.user_features
-        wanted = None if user is None or table is None else key_like(user, table.keys.dtype)
-        if table is None or wanted is None:
+        if user is None or table is None:
+            return ABSENT
+        wanted = key_like(user, whole=table.keys.dtype.is_integer())
+        if wanted is None:
             return ABSENT
         rows = (table.keys == wanted).arg_true()
         return int(rows[0]) if len(rows) else ABSENT
 
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
-        return self._catalogue.ids(keys, strict=strict).to_torch()
+        return torch.tensor(self._catalogue.ids(keys, strict=strict), dtype=torch.int64)
 
     def _nearest(self, query: NDArray[Any], k: int, left_out: list[int]) -> list[Neighbour]:
         k = check_whole("k", k, 1, 2**31)
@@ -331,6 +330,8 @@ class Run:
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
         """Return each word of a sentence with its log probability given the others."""
+        from widemax.models import CBOW, SkipGram
+
         if not (self.model.causal or isinstance(self.model, CBOW | SkipGram)):
             name = type(self.model).__name__
             raise ValueError(

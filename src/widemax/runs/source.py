@@ -24,7 +24,6 @@ from widemax.models import Model
 from widemax.runs.item_data import with_features
 from widemax.vocabulary import Vocabulary
 
-_USUAL_HISTORY = 50
 _COLUMNS = ("user_column", "item_column", "time_column", "weight_column", "event_column")
 _BEGINNING = 2**16
 
@@ -182,12 +181,3 @@ def cut_text(config: Config, text: Sequences) -> Windows:
     """Return the words of a text, each with what the model of a run predicts it from."""
     model: type[Model] = load(config.parts["model"])
     return model.windows_of(text.joined() if config.get("across_lines", False) else text, config)
-
-
-def max_history(config: Config) -> int:
-    """Return how many earlier items a model of a log is asked with.
-
-    >>> max_history(Config(model="mind", max_history=7)), max_history(Config(model="cbow"))
-    (7, 50)
-    """
-    return int(config.get("max_history", _USUAL_HISTORY))

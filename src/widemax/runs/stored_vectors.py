@@ -8,20 +8,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from widemax.config.toml import read_toml
 from widemax.limits import check_whole
 from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
 from widemax.runs.description import CONFIG, check_run, check_unchanged
+from widemax.storage.arrays import map_arrays
 from widemax.training.checkpoint_files import Checkpoint
-from widemax.vocabulary.keys import Key
+from widemax.vocabulary.spelling import Key
 
 Vectors: TypeAlias = NDArray[np.float32]
-
-_READABLE = ("F32", "F16")
-"""What NumPy has a type for; other tables are read with torch."""
 
 
 class StoredVectors:
@@ -51,12 +48,12 @@ class StoredVectors:
 
         All are compared, whatever ``exact`` is: an index is searched by ``Run``.
         """
-        own = int(self.catalogue.ids([key], strict=True)[0])
+        own = self.catalogue.ids([key], strict=True)[0]
         return self._nearest(self.vectors[own], k, [own])
 
     def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
         """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
-        ids = self.catalogue.ids([a, b, c], strict=True).to_list()
+        ids = self.catalogue.ids([a, b, c], strict=True)
         return self._nearest(analogy_of(self.vectors[ids]), k, ids)
 
     def _nearest(self, query: Vectors, k: int, left_out: Sequence[int]) -> list[Neighbour]:
@@ -65,19 +62,11 @@ class StoredVectors:
 
 
 def _table(found: Checkpoint) -> Vectors | None:
-    """Return the vectors of a checkpoint, mapped or read; None if NumPy has no such numbers."""
-    path = found.model_file()
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            name = found.vectors
-            if name not in file.keys():  # noqa: SIM118  # it is no dict
-                return None
-            if file.get_slice(name).get_dtype() not in _READABLE:
-                return None
-            table: Vectors = file.get_tensor(name).astype(np.float32, copy=False)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    return table
+    """Return the vectors of a checkpoint, mapped; None if NumPy has no such numbers."""
+    table = map_arrays(found.model_file())[0].get(found.vectors)
+    if table is None or table.dtype not in (np.float32, np.float16):
+        return None
+    return table.astype(np.float32, copy=False)
 
 
 def analogy_of(rows: NDArray[Any]) -> NDArray[Any]:
@@ -103,7 +92,16 @@ def nearest(
     length = float(np.linalg.norm(query))
     scores = vectors @ query / np.maximum(lengths * length, np.finfo(np.float32).tiny)
     scores[list(left_out)] = -np.inf
-    count = min(k, len(scores) - len(set(left_out)))
+    return best_rows(scores, min(k, len(scores) - len(set(left_out))))
+
+
+def best_rows(scores: NDArray[Any], count: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return where the largest scores [V] are, and the scores; of equal ones the first come first.
+
+    >>> rows, scores = best_rows(np.array([0.5, 2.0, 0.5]), 2)
+    >>> rows.tolist(), scores.tolist()
+    ([1, 0], [2.0, 0.5])
+    """
     if count <= 0:
         return np.empty(0, np.int64), scores[:0]
     some = np.flatnonzero(scores >= np.partition(scores, -count)[-count])

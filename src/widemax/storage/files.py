@@ -9,9 +9,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.part")
 
@@ -173,6 +174,9 @@ def write_table(path: str | Path, table: pl.DataFrame, fields: Mapping[str, str]
 
 def read_table(path: str | Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the table of a Parquet file and the fields beside it."""
+    # Here and not above: most files are no tables, and a run answers without polars.
+    import polars as pl
+
     try:
         # An open file, because polars reads patterns and partitions into a path.
         with open_to_read(path) as file:

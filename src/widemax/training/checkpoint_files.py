@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,8 @@ class Checkpoint:
     """Size and sha256 of each file."""
     vectors: str = ""
     """The tensor of the model whose rows are the vectors of the classes; empty: none is."""
+    answers: Mapping[str, str | float] = field(default_factory=dict)
+    """How tensors of the model answer without it; empty: they do not."""
 
     def model_tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the model; names that were tied share one again."""
@@ -107,6 +109,7 @@ def write_checkpoint(
     state: Mapping[Any, Any],
     metric: float | None,
     vectors: str = "",
+    answers: Mapping[str, str | float] | None = None,
 ) -> None:
     """Make ``folder`` and put a whole checkpoint into it and on disk, the manifest last."""
     from widemax.storage.tensors import serialize_tensors
@@ -118,7 +121,7 @@ def write_checkpoint(
     }
     folder.mkdir()
     records = {name: _write(folder / name, chunks) for name, chunks in contents.items()}
-    content = {"step": step, "files": records, "vectors": vectors}
+    content = {"step": step, "files": records, "vectors": vectors, "answers": dict(answers or {})}
     write_manifest(folder / MANIFEST, FORMAT_VERSION, content)
 
 
@@ -162,8 +165,10 @@ def open_checkpoint(folder: Path, step: int) -> Checkpoint:
     return replace(checkpoint, **content)
 
 
-def _read_records(path: Path, step: int) -> tuple[dict[str, dict[str, Any]], str]:
-    """Return size and sha256 of each file, and which tensor holds the vectors, by the manifest."""
+def _read_records(
+    path: Path, step: int
+) -> tuple[dict[str, dict[str, Any]], str, dict[str, str | float]]:
+    """Return size and sha256 of each file, which tensor holds the vectors, and what answers."""
     with _as_damaged_checkpoint():
         manifest = read_manifest(path, FORMAT_VERSION)
     if manifest.get("step") != step:
@@ -173,10 +178,13 @@ def _read_records(path: Path, step: int) -> tuple[dict[str, dict[str, Any]], str
         raise DamagedCheckpointError(path, "must list the files of a checkpoint")
     if not all(isinstance(record, dict) for record in files.values()):
         raise DamagedCheckpointError(path, "must give size and sha256 of each file")
-    vectors = manifest.get("vectors", "")
+    vectors, answers = manifest.get("vectors", ""), manifest.get("answers", {})
     if not isinstance(vectors, str):
         raise DamagedCheckpointError(path, "must name a tensor as vectors")
-    return files, vectors
+    kinds = {type(value) for value in answers.values()} if isinstance(answers, dict) else {None}
+    if not kinds <= {str, int, float}:
+        raise DamagedCheckpointError(path, "must say by names and numbers how tensors answer")
+    return files, vectors, answers
 
 
 @contextmanager

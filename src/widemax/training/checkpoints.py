@@ -119,10 +119,12 @@ class CheckpointStore:
         *,
         metric: float | None = None,
         vectors: str = "",
+        answers: Mapping[str, str | float] | None = None,
     ) -> None:
         """Save the checkpoint of a step; smaller metrics are better.
 
-        ``vectors`` names the tensor that has the vectors of the classes, if there is one.
+        ``vectors`` names the tensor that has the vectors of the classes, if there is one;
+        ``answers`` says how tensors answer without the model, if they do.
         ``state`` nests what ``flatten_state`` takes, except tensors. When this raises, all that
         was saved before is there as before.
         """
@@ -135,7 +137,14 @@ class CheckpointStore:
         with self._naming_the_folder(f"save step {step:,}"):
             try:
                 write_checkpoint(
-                    temporary, step, model_tensors, state_tensors, state, metric, vectors
+                    temporary,
+                    step,
+                    model_tensors,
+                    state_tensors,
+                    state,
+                    metric,
+                    vectors,
+                    answers or {},
                 )
                 if step in overtaken:
                     self._remove(step)

@@ -195,6 +195,7 @@ class Loop:
         metric = progress.best if progress.best_step == progress.step else None
         # Any module can be trained; a model knows which of its tensors its vectors are.
         named: Callable[[], str] = getattr(self.model, "vectors_name", str)
+        answers: Callable[[], dict[str, str | float]] = getattr(self.model, "table_answers", dict)
         self.store.save(
             progress.step,
             self.model.state_dict(),
@@ -202,6 +203,7 @@ class Loop:
             rest,
             metric=metric,
             vectors=named(),
+            answers=answers(),
         )
 
     def resume(self) -> bool:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from widemax.validation import check_tensor
-from widemax.vocabulary.keys import Keys, as_keys, first_row, not_among, quoted
+from widemax.vocabulary.keys import Keys, as_keys, first_row
+from widemax.vocabulary.spelling import MOST_COMPARED, not_among, quoted
 
 
 class KeyedVectors:
@@ -65,7 +66,9 @@ class KeyedVectors:
         """Return the vector of one key, [D]; for many, gather rows of ``vectors``."""
         row = self._row_by_key.get(key)
         if row is None:
-            raise ValueError(f"key {not_among(key, self._keys)}")
+            raise ValueError(
+                f"key {not_among(key, self._keys.head(MOST_COMPARED).to_list(), len(self))}"
+            )
         return self._vectors[row]
 
     def __len__(self) -> int:

@@ -9,7 +9,8 @@ from widemax.storage.files import atomic_pair, open_to_read
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import RowGatherer, as_array, check_shape, check_writable
 from widemax.vectors.text_lines import LineFormat, gather_lines, read_keys, write_keys, write_lines
-from widemax.vocabulary.keys import first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import quoted
 
 VECTORS_FILE = "vectors.tsv"
 METADATA_FILE = "metadata.tsv"

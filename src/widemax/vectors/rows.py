@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from widemax.vectors.keyed import KeyedVectors
-from widemax.vocabulary.keys import first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import quoted
 
 BadRows: TypeAlias = Literal["error", "skip"]
 

@@ -16,7 +16,7 @@ from widemax.storage.json_text import parse_json
 from widemax.storage.manifest import check_version
 from widemax.vectors.keyed import KeyedVectors
 from widemax.vectors.rows import as_array, bytes_left
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 FORMAT_VERSION = 1
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from widemax.storage.files import read_text
 from widemax.vectors.rows import BLOCK_BYTES, RowGatherer
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from widemax.vectors.rows import (
     read_header,
 )
 from widemax.vectors.word2vec_text import UNWRITABLE, WRITABLE_RULE
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 _NUMBER_BYTES = 4
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,19 +10,16 @@ import numpy as np
 import polars as pl
 
 from widemax.storage.files import read_text
+from widemax.vocabulary.spelling import quoted
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Key: TypeAlias = str | int
 Keys: TypeAlias = "pl.Series | np.ndarray[Any, Any] | Tensor | Sequence[str] | Sequence[int]"
 Counts: TypeAlias = "pl.Series | np.ndarray[Any, Any] | Tensor | Sequence[int]"
 
 MAX_TOTAL = 2**53
 """Largest sum of counts: up to it float64, in which samplers weigh them, is exact."""
-
-_LONGEST_KEY_SHOWN = 64
-_MOST_KEYS_COMPARED = 10_000
 
 
 def as_keys(keys: Keys, *, name: str = "keys") -> pl.Series:
@@ -118,40 +113,3 @@ def read_count_lines(path: Path, separator: str) -> pl.DataFrame:
 def first_row(mask: pl.Series) -> int:
     """Return the first row where ``mask`` is true."""
     return int(mask.arg_true()[0])
-
-
-def not_among(key: object, keys: pl.Series) -> str:
-    """Return the end of a message about a missing key, with the nearest spellings if there are any.
-
-    Only the first keys, which are the frequent ones of a vocabulary, are compared.
-    """
-    message = f"is {quoted(key)}, which is not among the {len(keys):,} keys"
-    if not isinstance(key, str) or len(key) > _LONGEST_KEY_SHOWN:
-        return message
-    some = keys.head(_MOST_KEYS_COMPARED).cast(pl.String)
-    short = some.filter(some.str.len_chars() <= _LONGEST_KEY_SHOWN)
-    nearest = difflib.get_close_matches(key, short.to_list())
-    return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
-
-
-def key_like(key: Key, dtype: pl.DataType) -> Key | None:
-    """Return a key as those of a column are; None if it cannot be one of them.
-
-    Text from a command line may stand for a whole number.
-
-    >>> key_like("07", pl.Int64()), key_like(7, pl.String()), key_like("tea", pl.Int64())
-    (7, '7', None)
-    """
-    text = str(key)
-    if not dtype.is_integer():
-        return text
-    if re.fullmatch("-?[0-9]{1,19}", text) is None or not -(2**63) <= int(text) < 2**63:
-        return None
-    return int(text)
-
-
-def quoted(key: object) -> str:
-    """Return a key for a message: quoted, escaped and of bounded length."""
-    if isinstance(key, str) and len(key) > _LONGEST_KEY_SHOWN:
-        return repr(key[:_LONGEST_KEY_SHOWN]) + "…"
-    return repr(key)

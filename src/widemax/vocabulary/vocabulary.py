@@ -19,16 +19,14 @@ from widemax.storage.manifest import check_version
 from widemax.vocabulary.keys import (
     MAX_TOTAL,
     Counts,
-    Key,
     Keys,
     as_keys,
     as_whole_numbers,
     first_problem,
     first_row,
-    not_among,
-    quoted,
     read_count_lines,
 )
+from widemax.vocabulary.spelling import MOST_COMPARED, Key, not_among, quoted
 
 # torch is loaded by what returns tensors: a run is asked for its words without it.
 if TYPE_CHECKING:
@@ -136,6 +134,11 @@ class Vocabulary:
         return int(self.table["count"].sum())
 
     @property
+    def whole(self) -> bool:
+        """Whether the keys are whole numbers; otherwise they are strings."""
+        return self.keys.dtype == pl.Int64
+
+    @property
     def ordered(self) -> bool:
         """Whether the ids are in falling count; after ``grow`` they may not be."""
         return self.table["count"].is_sorted(descending=True)
@@ -176,7 +179,7 @@ class Vocabulary:
         """Return the id of one key; for many keys ``encode`` is the quick way."""
         found = self._id_by_key.get(key, self._unknown_id)
         if found is None:
-            raise ValueError(f"key {not_among(key, self.keys)}")
+            raise ValueError(f"key {self._not_among(key)}")
         return found
 
     def encode(self, keys: Keys, *, missing: Literal["error", "mark"] = "error") -> Tensor:
@@ -199,8 +202,26 @@ class Vocabulary:
         ids = self._find(sought)
         if ids.null_count() and self._unknown_id is None and missing == "error":
             row = first_row(ids.is_null())
-            raise ValueError(f"keys[{row}] {not_among(sought[row], self.keys)}")
+            raise ValueError(f"keys[{row}] {self._not_among(sought[row])}")
         return ids.fill_null(ABSENT if self._unknown_id is None else self._unknown_id)
+
+    def keys_at(self, ids: Sequence[int]) -> list[Key]:
+        """Return the keys of some classes; ``decode`` takes tensors, and looks whether they are.
+
+        >>> Vocabulary.count(["tea", "rum", "tea"]).keys_at([1, 0])
+        ['rum', 'tea']
+        """
+        return self.keys.gather(list(ids)).to_list()
+
+    def rows_of(self, keys: Sequence[Key]) -> list[int | None]:
+        """Return the class of each key, which must be of the type of the others; None: no class.
+
+        >>> Vocabulary.count(["tea", "rum", "tea"]).rows_of(["rum", "gin"])
+        [1, None]
+        """
+        if not keys:
+            return []
+        return self._find(pl.Series("key", list(keys), dtype=self.keys.dtype)).to_list()
 
     def decode(self, ids: Tensor | np.ndarray[Any, Any] | Sequence[int]) -> list[Key]:
         """Return the keys of the classes ``ids`` [N]."""
@@ -339,6 +360,9 @@ class Vocabulary:
             # A scan is far quicker than a hash table of a large vocabulary for a few keys.
             index = index.filter(pl.col("key").is_in(sought.implode()))
         return sought.replace_strict(index["key"], index["id"], default=None, return_dtype=pl.Int64)
+
+    def _not_among(self, key: object) -> str:
+        return not_among(key, self.keys.head(MOST_COMPARED).to_list(), len(self))
 
     def _like_own_keys(self, keys: pl.Series, *, name: str = "keys") -> pl.Series:
         if keys.is_empty():

@@ -17,7 +17,7 @@ from rich.text import Text
 from widemax.cli.printable import printable
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.runs.catalogue import Neighbour
-from widemax.vocabulary.keys import Key
+from widemax.vocabulary.spelling import Key
 
 FIGURES = {
     "recall@20": "recall@20",

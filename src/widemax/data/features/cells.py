@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from widemax.data.reading.columns import ISO_DATE, parsed_dates
-from widemax.vocabulary.keys import first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import quoted
 
 MISSING_MARKS = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None", "\\N")
 """Texts that stand for a missing value, beside null and NaN."""

@@ -16,7 +16,7 @@ from widemax.data.features.cells import BLANK, as_numbers, as_texts, as_tokens
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_positive
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 FeatureKind: TypeAlias = Literal["categorical", "numeric", "tokens"]
 

@@ -15,7 +15,8 @@ from widemax.data.reading.columns import listed
 from widemax.data.reading.files import files_of
 from widemax.data.reading.formats.atomic import AtomicType, atomic_types
 from widemax.data.reading.tables import TEXT, format_of, recognise, scan_table, table_errors
-from widemax.vocabulary.keys import Keys, as_keys, quoted
+from widemax.vocabulary.keys import Keys, as_keys
+from widemax.vocabulary.spelling import quoted
 
 
 def read_features(

@@ -12,7 +12,7 @@ from widemax.data.features.fields import FeatureField, FeatureKind, FittedField
 from widemax.data.features.inference import infer_fields
 from widemax.data.reading.columns import listed
 from widemax.data.reading.formats.atomic import AtomicType
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 FORMAT_VERSION = 1
 

@@ -17,7 +17,8 @@ from widemax.data.reading.columns import as_ids, listed
 from widemax.data.reading.formats.atomic import AtomicType
 from widemax.data.sequences import Sequences, offsets_of
 from widemax.validation import check_ids
-from widemax.vocabulary.keys import Keys, as_keys, first_row, quoted
+from widemax.vocabulary.keys import Keys, as_keys, first_row
+from widemax.vocabulary.spelling import quoted
 
 _KEY = "key"
 

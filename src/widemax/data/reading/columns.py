@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from widemax.vocabulary.keys import first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import quoted
 
 Fault: TypeAlias = Callable[[int, str], ValueError]
 """Makes the error about one row of a column: it knows the file and the column's name."""

@@ -21,7 +21,7 @@ from widemax.data.reading.columns import (
 )
 from widemax.data.reading.formats import USUAL_NAMES, plain_name
 from widemax.data.reading.tables import format_of, scan_table, table_errors
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 # Never guessed: what is to be a goal, a weight, an event or a search must be said.
 _GUESSES = {**USUAL_NAMES, "goal": "", "weight": "", "event": "", "search": ""}

@@ -17,7 +17,7 @@ from widemax.kernels.data.k_core import Peeled, peeled
 from widemax.kernels.data.slices import kept_classes, kept_lengths
 from widemax.validation import ABSENT, check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key
+from widemax.vocabulary.spelling import Key
 
 MAX_LENGTH = 2**40
 """Largest ``min_length`` that can be asked for."""

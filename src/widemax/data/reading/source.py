@@ -31,7 +31,7 @@ from widemax.kernels.data.blocks import at_once
 from widemax.kernels.data.grouping import grouped
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, quoted
+from widemax.vocabulary.spelling import Key, quoted
 
 if TYPE_CHECKING:  # features are read after the source, with its readers
     from widemax.data.features.table import FeatureTable

@@ -21,7 +21,7 @@ from widemax.data.sequences import Sequences, offsets_of
 from widemax.kernels.data.words import keep_classes
 from widemax.validation import ABSENT, check_whole
 from widemax.vocabulary import Vocabulary
-from widemax.vocabulary.keys import Key, quoted
+from widemax.vocabulary.spelling import Key, quoted
 
 _BLOCK_BYTES = 2**24
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from widemax.data.reading.files import with_blanks
 from widemax.data.reading.numbering import Encoder
 from widemax.kernels.data import words as kernel
-from widemax.vocabulary.keys import first_row, quoted
+from widemax.vocabulary.keys import first_row
+from widemax.vocabulary.spelling import quoted
 
 MAX_WORD_BYTES = 2**16
 """Longest word: what is longer has no white space where text would have some."""

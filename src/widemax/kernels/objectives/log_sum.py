@@ -6,16 +6,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import njit, prange
 from widemax.kernels.exponential import exp
 from widemax.kernels.threads import num_blocks
 
 _f = np.float32
 _LOWEST = _f(-87.0)  # below it exp leaves the normal numbers of float32; it counts as 0
 _INF = _f(np.inf)
+_LEAST = np.int32(-0x7F800001)  # what _in_order makes of −inf
 _WIDE = _f(55.0)  # counts spread further than this need the exact largest corrected score
 # Sums may be reordered and products contracted, which vectorises the loops.
 _REORDER = {"reassoc", "contract", "nsz"}
@@ -38,12 +38,21 @@ def _remove(row: Vector, removed: NDArray[np.bool_]) -> None:
             row[s] = -_INF if removed[s] else row[s]
 
 
-@njit(cache=True, nogil=True, fastmath=_LARGEST)
+@njit(cache=True, nogil=True)
 def _largest(row: Vector) -> np.float32:
-    highest = -_INF
-    for s in range(len(row)):
-        highest = max(highest, row[s])
-    return highest
+    """Return the largest score; NaN, or any other, where there is a NaN."""
+    # Whole numbers in the same order as the floats whose bits they are, for which the loop is
+    # vectorised; for floats it is not, with any licence.
+    bits, highest = row.view(np.int32), _LEAST
+    for s in range(len(bits)):
+        highest = max(highest, _in_order(bits[s]))
+    return _in_order(highest).view(np.float32)
+
+
+@njit(inline="always")
+def _in_order(bits: np.int32) -> np.int32:
+    """Return bits of a float whose order as numbers is that of the floats; and the way back."""
+    return np.int32(bits ^ (np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @njit(cache=True, nogil=True)
@@ -81,36 +90,36 @@ def _raise(
 
 
 @njit(cache=True, nogil=True)
-def _sum_rows(
-    start: int, stop: int, scores: Matrix, log_count: Matrix, removed: NDArray[np.bool_],
-    sharpness: np.float32, top: Vector, log_sum: Vector, scale: Vector,
+def sum_rows(
+    start: int, stop: int, scores: Matrix, log_count: Matrix, extent: Matrix,
+    removed: NDArray[np.bool_], sharpness: np.float32, top: Vector, log_sum: Vector, scale: Vector,
 ) -> None:  # fmt: skip
-    shift, spread = _f(0), _f(0)
-    for row in range(start, stop):
-        counts = log_count[row if len(log_count) > 1 else 0]
-        if len(counts) and (row == start or len(log_count) > 1):
-            shift, spread = -counts.min(), counts.max() - counts.min()
-        _remove(scores[row], removed[row if len(removed) > 1 else 0])
-        highest = _largest(scores[row])
-        if highest == -_INF and _competing(scores[row]) == 0:
-            scores[row] = 0.0
-            top[row], log_sum[row], scale[row] = -_INF, -_INF, 0.0
+    """Do what ``row_log_sums`` does on some rows; scores may have more columns than count."""
+    for place in range(start, stop):
+        row = scores[place, : log_count.shape[1]]
+        number = place if len(log_count) > 1 else 0
+        counts, lowest, spread = log_count[number], extent[number, 0], extent[number, 1]
+        _remove(row, removed[place if len(removed) > 1 else 0])
+        highest = _largest(row)
+        if highest == -_INF and _competing(row) == 0:
+            row[:] = 0.0
+            top[place], log_sum[place], scale[place] = -_INF, -_INF, 0.0
             continue
         # No corrected score is above the shift, and the one of the highest score is at most the
         # spread below it: close enough that no power which matters is lost, without another pass.
-        row_shift = shift
+        shift = -lowest
         if spread > _WIDE:
-            row_shift = _largest_corrected(scores[row], counts, highest, sharpness)
-        total = _raise(scores[row], counts, highest, sharpness, row_shift)
-        top[row] = highest
-        log_sum[row] = row_shift + _f(math.log(total))
-        scale[row] = sharpness / total
+            shift = _largest_corrected(row, counts, highest, sharpness)
+        total = _raise(row, counts, highest, sharpness, shift)
+        top[place] = highest
+        log_sum[place] = shift + _f(math.log(total))
+        scale[place] = sharpness / total
 
 
 @njit(cache=True, nogil=True, parallel=True)
 def _sum_in_blocks(blocks: int, rows: int, *batch: Any) -> None:
     for block in prange(blocks):
-        _sum_rows(rows * block // blocks, rows * (block + 1) // blocks, *batch)
+        sum_rows(rows * block // blocks, rows * (block + 1) // blocks, *batch)
 
 
 def row_log_sums(
@@ -132,14 +141,26 @@ def row_log_sums(
     """
     rows, width = scores.shape
     top, log_sum, scale = (np.empty(rows, np.float32) for _ in range(3))
-    batch = scores, log_count, removed, _f(sharpness), top, log_sum, scale
+    extent = count_extent(log_count)
+    batch = scores, log_count, extent, removed, _f(sharpness), top, log_sum, scale
     # Blocks of at least 2^16 scores: below, waking a thread costs more than it saves.
     blocks = num_blocks(rows, smallest=2**16 // max(1, width))
     if blocks == 1:
-        _sum_rows(0, rows, *batch)
+        sum_rows(0, rows, *batch)
     else:
         _sum_in_blocks(blocks, rows, *batch)
     return top, log_sum, scale
+
+
+def count_extent(log_count: Matrix) -> Matrix:
+    """Return the lowest log count of each row of them, and how far above it the highest is.
+
+    >>> count_extent(np.array([[1.0, 3.0, 2.0]], np.float32)).tolist()
+    [[1.0, 2.0]]
+    """
+    lowest = log_count.min(axis=1, initial=np.inf)
+    extent: Matrix = np.stack([lowest, log_count.max(axis=1, initial=-np.inf) - lowest], axis=1)
+    return extent
 
 
 @njit(cache=True, nogil=True)
@@ -177,14 +198,16 @@ def lead_losses(
 @njit(cache=True, nogil=True, fastmath=_REORDER)
 def _spread_rows(
     start: int, stop: int, queries: Matrix, target_vectors: Matrix, away: Vector, towards: Vector,
-    by_queries: Matrix, by_targets: Matrix, scaled: Matrix,
+    pulled: Matrix, by_queries: Matrix, by_targets: Matrix, weighted: Matrix,
 ) -> None:  # fmt: skip
     for row in range(start, stop):
         weight, pull = away[row], towards[row]
         for j in range(queries.shape[1]):
-            by_queries[row, j] = by_queries[row, j] * weight + target_vectors[row, j] * pull
             by_targets[row, j] = queries[row, j] * pull
-            scaled[row, j] = queries[row, j] * weight
+            weighted[row, j] = queries[row, j] * weight
+        if len(pulled):
+            for j in range(queries.shape[1]):
+                by_queries[row, j] = pulled[row, j] * weight + target_vectors[row, j] * pull
 
 
 @njit(cache=True, nogil=True, parallel=True)
@@ -198,25 +221,29 @@ def spread_gradients(
     target_vectors: Matrix,
     away: Vector,
     towards: Vector,
+    pulled: Matrix,
+    *,
     by_queries: Matrix,
     by_targets: Matrix,
-) -> Matrix:
-    """Finish the gradients of queries and targets' vectors in place; return weighted queries.
+    weighted: Matrix,
+) -> None:
+    """Write the gradients of queries and targets' vectors, and the weighted queries.
 
-    by_queries ← away·by_queries + towards·target_vectors; by_targets ← towards·queries; returned:
-    away·queries. All matrices are [B, D], ``away`` and ``towards`` [B].
+    by_queries = away·pulled + towards·target_vectors; by_targets = towards·queries; weighted =
+    away·queries. All matrices are [B, D] or longer, ``away`` and ``towards`` [B]; where ``pulled``
+    is [0, D], ``by_queries`` is left alone.
 
-    >>> one, by_queries, by_targets = (np.ones((1, 2), np.float32) for _ in range(3))
-    >>> spread_gradients(one, one, one[0, :1] * 3, one[0, :1] * 2, by_queries, by_targets).tolist()
-    [[3.0, 3.0]]
-    >>> by_queries.tolist(), by_targets.tolist()
-    ([[5.0, 5.0]], [[2.0, 2.0]])
+    >>> one = np.ones((1, 2), np.float32)
+    >>> found = [np.empty_like(one) for _ in range(3)]
+    >>> spread_gradients(one, one, one[0, :1] * 3, one[0, :1] * 2, one, by_queries=found[0],
+    ...                  by_targets=found[1], weighted=found[2])
+    >>> [each.tolist() for each in found]
+    [[[5.0, 5.0]], [[2.0, 2.0]], [[3.0, 3.0]]]
     """
-    scaled = np.empty_like(queries)
-    batch = queries, target_vectors, away, towards, by_queries, by_targets, scaled
+    factors = (queries, target_vectors, away, towards, pulled)
+    batch = (*factors, by_queries, by_targets, weighted)
     blocks = num_blocks(len(queries), smallest=2**15 // max(1, queries.shape[1]))
     if blocks == 1:
         _spread_rows(0, len(queries), *batch)
     else:
         _spread_in_blocks(blocks, len(queries), *batch)
-    return scaled

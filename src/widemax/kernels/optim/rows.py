@@ -16,10 +16,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import njit, prange
 from widemax.kernels.hashing import empty_table, first_slot, hash_shift
 
 # Division as in NumPy: a check for 0 at every element would keep the loops from being vectorised.

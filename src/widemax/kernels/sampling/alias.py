@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import is_loaded, njit, plain
+
+_FEW = 2**16
+"""Classes for which Python takes less time than Numba to load."""
 
 
 def scaled_weights(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -27,13 +32,18 @@ def build_alias_table(scaled: NDArray[np.float64]) -> NDArray[np.int32]:
     [0.25, 0.0, 0.75]
     """
     table = np.empty((len(scaled), 2), dtype=np.int32)
-    _sweep(scaled, table.view(np.float32)[:, 0], table[:, 1], int(scaled.argmax()))
+    threshold, alias, heaviest = table.view(np.float32)[:, 0], table[:, 1], int(scaled.argmax())
+    if len(scaled) <= _FEW and not is_loaded():
+        # A run that only answers has samplers too: their tables are not worth to wait for Numba.
+        plain(_sweep)(scaled.tolist(), threshold, alias, heaviest)
+    else:
+        _sweep(scaled, threshold, alias, heaviest)
     return table
 
 
 @njit(cache=True)
 def _sweep(
-    scaled: NDArray[np.float64],
+    scaled: Sequence[float] | NDArray[np.float64],
     threshold: NDArray[np.float32],
     alias: NDArray[np.int32],
     heaviest: int,
@@ -41,42 +51,38 @@ def _sweep(
     # A heavy class (mass >= 1) fills the columns of light ones until less than one column of its
     # own is left; the next heavy class fills that one up. Every alias is therefore heavy, and the
     # mass that rounding leaves over never reaches a class of weight 0.
-    light = _next_light(scaled, 0)
-    heavy = _next_heavy(scaled, 0)
+    size = len(scaled)
+    light = heavy = 0
+    while light < size and scaled[light] >= 1.0:
+        light += 1
+    while heavy < size and scaled[heavy] < 1.0:
+        heavy += 1
     last = heaviest
-    residual = scaled[heavy] if heavy < len(scaled) else 0.0
-    while heavy < len(scaled):
-        while residual > 1.0 and light < len(scaled):
+    residual = scaled[heavy] if heavy < size else 0.0
+    while heavy < size:
+        while residual > 1.0 and light < size:
             threshold[light] = scaled[light]
             alias[light] = heavy
             residual -= 1.0 - scaled[light]
-            light = _next_light(scaled, light + 1)
+            light += 1
+            while light < size and scaled[light] >= 1.0:
+                light += 1
         own = min(residual, 1.0)
         last = heavy
-        heavy = _next_heavy(scaled, heavy + 1)
+        heavy += 1
+        while heavy < size and scaled[heavy] < 1.0:
+            heavy += 1
         threshold[last] = own
         alias[last] = last
-        if heavy < len(scaled):
+        if heavy < size:
             alias[last] = heavy
             residual = scaled[heavy] - (1.0 - own)
-    while light < len(scaled):
+    while light < size:
         threshold[light] = scaled[light]
         alias[light] = last
-        light = _next_light(scaled, light + 1)
-
-
-@njit(cache=True)
-def _next_light(scaled: NDArray[np.float64], start: int) -> int:
-    while start < len(scaled) and scaled[start] >= 1.0:
-        start += 1
-    return start
-
-
-@njit(cache=True)
-def _next_heavy(scaled: NDArray[np.float64], start: int) -> int:
-    while start < len(scaled) and scaled[start] < 1.0:
-        start += 1
-    return start
+        light += 1
+        while light < size and scaled[light] >= 1.0:
+            light += 1
 
 
 @njit(cache=True)

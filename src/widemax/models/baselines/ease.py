@@ -61,6 +61,10 @@ class EASE(Baseline):
         inverse.fill_diagonal_(0.0)
         self.weight.copy_(inverse)
 
+    def table_answers(self) -> dict[str, str | float]:
+        """Return which buffer answers."""
+        return {"rule": "sum", "table.rows": "weight"}
+
     def set_scores(self, sets: Tensor) -> Tensor:
         """Return the summed weights of the items of each history, [B, V]."""
         scores = self.weight.new_zeros(len(sets), self.num_classes)

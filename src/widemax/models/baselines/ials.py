@@ -91,6 +91,15 @@ class IALS(Baseline):
             user_vectors = self._solved(sets, self.item_vectors)
             self.item_vectors.copy_(self._solved(users, user_vectors))
 
+    def table_answers(self) -> dict[str, str | float]:
+        """Return which buffer answers, and what a user is solved with."""
+        return {
+            "rule": "solve",
+            "table.vectors": "item_vectors",
+            "confidence": self.confidence,
+            "regularisation": self.regularisation,
+        }
+
     def set_scores(self, sets: Tensor) -> Tensor:
         """Return the products with the vector of each history, [B, V]."""
         gram = self.item_vectors.T @ self.item_vectors

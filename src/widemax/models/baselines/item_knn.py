@@ -76,6 +76,14 @@ class ItemKNN(Baseline):
         self.neighbours.copy_(torch.from_numpy(ids))
         self.similarities.copy_(torch.from_numpy(similarities))
 
+    def table_answers(self) -> dict[str, str | float]:
+        """Return which buffers answer."""
+        return {
+            "rule": "neighbours",
+            "table.neighbours": "neighbours",
+            "table.similarities": "similarities",
+        }
+
     def set_scores(self, sets: Tensor) -> Tensor:
         """Return the summed similarities to the items of each history, [B, V]."""
         rows, places = (sets >= 0).nonzero(as_tuple=True)

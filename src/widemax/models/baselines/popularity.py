@@ -47,6 +47,10 @@ class Popularity(Baseline):
         """Count the users of each item."""
         self.counts.copy_(torch.bincount(sets.values, weights, minlength=self.num_classes))
 
+    def table_answers(self) -> dict[str, str | float]:
+        """Return which buffer answers."""
+        return {"rule": "counts", "table.counts": "counts"}
+
     def set_scores(self, sets: Tensor) -> Tensor:
         """Return the same scores for every history, [B, V]."""
         smoothed = self.counts + 1

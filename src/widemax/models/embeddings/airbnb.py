@@ -174,6 +174,10 @@ class Airbnb(Item2Vec):
         model.nearest = _nearest(setup)
         return model
 
+    def table_answers(self) -> dict[str, str | float]:
+        """Return how its tables answer; those of new items are made when the model is loaded."""
+        return {} if bool((self.nearest >= 0).any()) else super().table_answers()
+
     def train(self, mode: bool = True) -> Self:
         """Change the mode; new items get the vectors of their neighbours as these are now."""
         if not mode:

@@ -12,6 +12,7 @@ from widemax.declarations import Option, Setup, declare
 from widemax.encoders.blocks import BLOCKS
 from widemax.encoders.sasrec import SASRecEncoder
 from widemax.models.options import (
+    COSINE,
     DIMENSION,
     DROPOUT,
     MAX_HISTORY,
@@ -57,6 +58,13 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
             only_with="dropout",
         ),
         Option(
+            "item_scale",
+            1.0,
+            "What the vectors of the items read are multiplied by before positions are added.",
+            least=0.001,
+            most=1000.0,
+        ),
+        Option(
             "positions",
             "first",
             "From which of the items read positions are counted.",
@@ -66,6 +74,10 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
     traits=["gradients"],
     usual={
         **RETRIEVAL,
+        **COSINE,
+        "temperature": 0.08,
+        # Vectors start and stay short: without it, positions and blocks drown out which item it is.
+        "item_scale": 20.0,
         "block": "ligr",
         "expansion": 2,
         "num_attention_heads": 2,
@@ -73,12 +85,7 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         # 300,000 targets are learned by heart without it; a million are not.
         "dropout_targets": 300_000,
         "max_history": 200,
-        "sampler": "unigram",
-        "distortion": 0.5,
-        # An item that training never shows must still be drawn, to be told to stay down.
-        "extra_count": 1.0,
-        "num_samples": 512,
-        "num_groups": 8,
+        "num_samples": 4096,
         "metric": "ndcg@10",
         "batch_size": 1024,
         # The same number of steps for all data: few passes over many users, many over few.
@@ -89,8 +96,17 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         "schedule": "linear",
         "averaging": 0.998,
     },
-    # Each negative is a yes or no of its own: they are drawn alike, and biases hold what is common.
-    usual_with={"gbce": {"sampler": "uniform", "num_samples": 256, "bias": True}},
+    # Each negative is a yes or no of its own: they are drawn alike, biases hold what is common, and
+    # scores are as large as they have to be.
+    usual_with={
+        "gbce": {
+            "sampler": "uniform",
+            "num_samples": 256,
+            "num_groups": 8,
+            "similarity": "dot",
+            "temperature": 1.0,
+        }
+    },
 )
 class SASRec(HistoryModel):
     """An item from the state of a self-attention network that has read the items before it.
@@ -131,6 +147,7 @@ class SASRec(HistoryModel):
             num_heads=options.num_attention_heads,
             expansion=options.expansion,
             from_end=options.positions == "last",
+            item_scale=options.item_scale,
             dropout=share * options.dropout,
             sparse=setup.sparse,
         )

@@ -35,11 +35,11 @@ WITHOUT_ORDER: dict[str, Value] = {
     "max_history": 1000,
     "targets_per_row": 8,
     "history_dropout": 0.3,
-    "num_samples": 2000,
+    "num_samples": 4000,
     "batch_size": 700,
     "learning_rate": 0.005,
     "schedule": "linear",
-    "epochs": 40,
+    "epochs": 30,
 }
 """What sets of items are usually trained with, besides what is usual where they have an order."""
 

@@ -12,7 +12,7 @@ import polars as pl
 from widemax.data.reading.files import decoded, head_of, read_all
 from widemax.data.reading.formats.base import FileHead, TableFormat
 from widemax.declarations import declare
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 AtomicType: TypeAlias = Literal["token", "float", "token_seq", "float_seq"]
 """What the header of an atomic file says of a column; a _seq holds values between blanks."""

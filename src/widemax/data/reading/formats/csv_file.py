@@ -19,7 +19,7 @@ from widemax.data.reading.formats.base import (
     names_a_log,
 )
 from widemax.declarations import declare
-from widemax.vocabulary.keys import quoted
+from widemax.vocabulary.spelling import quoted
 
 _SEPARATORS = ("\t", ",", ";")
 _EARLIEST_EPOCH = 1e8  # 1973 in seconds; ratings and counts are smaller

@@ -1,0 +1,69 @@
+"""What the users of a run had, read without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from widemax.runs.description import check_unchanged, has_file
+from widemax.vocabulary.spelling import Key, key_like
+
+HISTORIES = "histories.parquet"
+USER, ITEMS_OF = "user", "items"
+
+_USUAL_HISTORY = 50
+
+
+class Settings(Protocol):
+    """The settings of a run: a configuration, or what its file says."""
+
+    def get(self, name: str, default: Any, /) -> Any:
+        """Return a setting, or the default where there is none."""
+
+
+def max_history(settings: Settings) -> int:
+    """Return how many earlier items a model of a log is asked with.
+
+    >>> max_history({"model": "mind", "max_history": 7}), max_history({"model": "cbow"})
+    (7, 50)
+    """
+    return int(settings.get("max_history", _USUAL_HISTORY))
+
+
+def kept_histories(folder: Path) -> Path | None:
+    """Return the file of the histories, if it is still what was written; None: there are none."""
+    return check_unchanged(folder, HISTORIES) if has_file(folder, HISTORIES) else None
+
+
+def history_of(path: Path, user: Key) -> list[int] | None:
+    """Return the ids of all that a user of the log had, oldest first; None: there is no such user.
+
+    Only the part of the file that can hold the user is read.
+    """
+    with _errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        wanted = key_like(user, whole=table.collect_schema()[USER].is_integer())
+        if wanted is None:
+            return None
+        found = table.filter(pl.col(USER) == wanted).select(ITEMS_OF).collect()
+    return None if not found.height else list(found[ITEMS_OF][0])
+
+
+def num_users(path: Path) -> int:
+    """Return how many users have a history."""
+    with _errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        return int(table.select(pl.len()).collect().item())
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read as a table: {reason}") from error

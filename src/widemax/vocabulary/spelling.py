@@ -1,0 +1,55 @@
+"""Keys as people write them: what a text can stand for, and how a message shows one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Key: TypeAlias = str | int
+
+MOST_COMPARED = 10_000
+"""Of the keys, which are in falling count, so many are compared with a misspelt one."""
+
+_LONGEST_KEY_SHOWN = 64
+
+
+def key_like(key: Key, *, whole: bool) -> Key | None:
+    """Return a key as those of a column are, text or whole numbers; None if it cannot be one.
+
+    Text from a command line may stand for a whole number.
+
+    >>> key_like("07", whole=True), key_like(7, whole=False), key_like("tea", whole=True)
+    (7, '7', None)
+    """
+    text = str(key)
+    if not whole:
+        return text
+    if re.fullmatch("-?[0-9]{1,19}", text) is None or not -(2**63) <= int(text) < 2**63:
+        return None
+    return int(text)
+
+
+def quoted(key: object) -> str:
+    """Return a key for a message: quoted, escaped and of bounded length."""
+    if isinstance(key, str) and len(key) > _LONGEST_KEY_SHOWN:
+        return repr(key[:_LONGEST_KEY_SHOWN]) + "…"
+    return repr(key)
+
+
+def not_among(key: object, first: Sequence[Key], total: int) -> str:
+    """Return the end of a message about a missing key, with the nearest spellings if there are any.
+
+    They are sought among the ``first`` keys, of which there are ``total``.
+
+    >>> not_among("tae", ["tea", "rum"], 2)
+    "is 'tae', which is not among the 2 keys; nearest: 'tea'"
+    """
+    message = f"is {quoted(key)}, which is not among the {total:,} keys"
+    if not isinstance(key, str) or len(key) > _LONGEST_KEY_SHOWN:
+        return message
+    from difflib import get_close_matches
+
+    short = [text for text in map(str, first) if len(text) <= _LONGEST_KEY_SHOWN]
+    nearest = get_close_matches(key, short)
+    return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
