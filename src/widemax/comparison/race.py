@@ -97,7 +97,16 @@ class Race:
 
     def standings(self) -> list[Standing]:
         """Return who is where by now, the best first."""
-        return standings_of(self.contenders, self._schedules(), self._results(), self._tested())
+        found = standings_of(self.contenders, self._schedules(), self._results(), self._tested())
+        for each in found:
+            if each.name not in self.steps:
+                each.failed = self._why_not_started(each.name)
+        return found
+
+    def _why_not_started(self, name: str) -> str:
+        """Return why a contender could not take a step; empty while that is not known."""
+        measured = result_of(Path(self._job(self._named(name), MEASURED).result))
+        return str((measured or {}).get("failed", ""))
 
     def _run(self, next_jobs: Callable[[], Sequence[Job]]) -> None:
         run_jobs(

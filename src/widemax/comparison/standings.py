@@ -63,10 +63,10 @@ def standings_of(
     for contender in contenders:
         schedule = planned.get(contender.name)
         if schedule is None:
-            found.append(Standing(name=contender.name, failed="it could not be started"))
+            found.append(Standing(name=contender.name))
         else:
             found.append(_standing(schedule, results, tested))
-    found.sort(key=lambda each: (bool(each.failed), _key(each)))
+    found.sort(key=_key)
     _compare(found)
     return found
 
