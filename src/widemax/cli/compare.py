@@ -232,7 +232,8 @@ def _sentences(race: Race, found: Sequence[Standing]) -> list[str]:
     if best.failed:
         return ["no output layer could be trained"]
     tied = [each.name for each in found[1:] if each.tied and not each.failed]
-    lines = [f"best in validation, the mean of {best.seeds} seeds: {best.name}"]
+    mean = f", the mean of {best.seeds} seeds" if best.seeds > 1 else ""
+    lines = [f"best in validation{mean}: {best.name}"]
     if tied:
         lines[0] += f"; within twice the standard error (≈): {', '.join(tied)}"
     command = ["widemax", "train", race.source, "--config", str(race.folder / "winner.toml")]
