@@ -73,7 +73,7 @@ def test_what_a_row_excludes_is_not_kept(keeper_type, tile):
 def test_a_newcomer_must_exceed_the_kth_best(values, data):
     k = data.draw(st.integers(1, len(values)))
     scores = np.array(values, np.float32)
-    assert kernel._kth_best(scores, k) == sorted(values, reverse=True)[k - 1]
+    assert kernel.kth_best(scores, k) == sorted(values, reverse=True)[k - 1]
     assert scores.tolist() == values
 
 

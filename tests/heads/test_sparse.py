@@ -26,7 +26,7 @@ PROJECTIONS = {
 def chunks(request, monkeypatch):
     if request.param != "at once":
         monkeypatch.setattr(sparse_loss, "_CHUNK_SCORES", 150)
-        monkeypatch.setattr(sparse_heads, "_SUPPORTS", (2, 8))
+        monkeypatch.setattr(sparse_heads, "_NARROW", 2)
     if request.param == "nothing kept":
         monkeypatch.setattr(sparse_loss, "_KEPT_SUPPORT", 0)
 
@@ -235,3 +235,21 @@ def test_one_class(make_head):
 def test_senseless_k(k):
     with pytest.raises(ValueError, match="k must be between 1 and 50"):
         TopKSoftmaxHead(TableScorer(50, 4), k=k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.1, 1.0])
+@pytest.mark.parametrize("kind", PROJECTIONS)
+def test_wide_supports_are_those_of_a_sort(kind, spread, dtype):
+    make_head, project, _ = PROJECTIONS[kind]
+    head = make_head(TableScorer(3000, 2))
+    scores = spread * torch.randn(9, 3000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    scores[1, 5] = -torch.inf
+    values, ids = scores.topk(128)
+    narrow = project(values, dim=-1)
+    values, ids, prob = head._wide_support(scores, values[:, :1], narrow[:, 0])
+    assert all(len(set(row)) == len(row) for row in ids.tolist())
+    whole = torch.zeros_like(scores).scatter(1, ids, prob)
+    atol = 1e-6 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(whole, project(scores, dim=-1), rtol=0, atol=atol)
+    assert torch.equal(values, scores.gather(1, ids))

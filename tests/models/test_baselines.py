@@ -8,8 +8,6 @@ import torch
 
 from widemax.data import Holdout, Sequences, WindowBatch
 from widemax.evaluation.recommendation import evaluate_recommendations
-from widemax.kernels.models.neighbours import nearest_items, nearest_items_reference
-from widemax.models.baselines.base import distinct, transposed
 from widemax.models.baselines.ease import EASE, MAX_EASE_CLASSES
 from widemax.models.baselines.ials import IALS
 from widemax.models.baselines.item_knn import ItemKNN
@@ -20,7 +18,7 @@ MAKERS = {
     "popularity": Popularity,
     "item_knn": lambda n: ItemKNN(n, num_neighbours=4, shrinkage=1.5),
     "ease": lambda n: EASE(n, regularisation=3.0),
-    "ials": lambda n: IALS(n, dimension=4, regularisation=0.5, num_sweeps=6),
+    "ials": lambda n: IALS(n, dimension=4, regularisation=0.01, num_sweeps=6),
 }
 
 
@@ -77,19 +75,6 @@ def test_item_knn_is_the_sum_of_the_nearest(matrix, asked):
     torch.testing.assert_close(fitted("item_knn").head.scores(CONTEXT), wanted)
 
 
-@pytest.mark.parametrize("num_neighbours", [1, 3, 20])
-@pytest.mark.parametrize("shrinkage", [0.0, 10.0])
-def test_neighbours_are_those_of_the_whole_matrix(num_neighbours, shrinkage):
-    for seed in range(5):
-        sets = distinct(Sequences.from_lists(random_lists(seed)))
-        users = transposed(sets, V)
-        parts = [each.numpy() for each in (sets.offsets, sets.values, users.offsets, users.values)]
-        ids, found = nearest_items(*parts, shrinkage, num_neighbours)
-        wanted_ids, wanted = nearest_items_reference(*parts, shrinkage, num_neighbours)
-        assert ids.tolist() == wanted_ids.tolist()
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
-
-
 def test_ease_is_the_best_linear_model_of_each_item_by_the_others(matrix, asked):
     """Column by column: a ridge regression on all other columns."""
     weights = np.zeros((V, V))
@@ -103,16 +88,19 @@ def test_ease_is_the_best_linear_model_of_each_item_by_the_others(matrix, asked)
     torch.testing.assert_close(fitted("ease").head.scores(CONTEXT), wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_ials_solves_users_and_items_in_turn(matrix, asked):
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_ials_solves_users_and_items_in_turn(matrix, asked, power):
     def solved(chosen, vectors):
         rows = []
         for row in chosen:
             weight = np.diag(1 + 10.0 * row)
-            system = vectors.T @ weight @ vectors + 0.5 * np.eye(4)
+            penalty = 0.5 * weight.sum() ** power
+            system = vectors.T @ weight @ vectors + penalty * np.eye(4)
             rows.append(np.linalg.solve(system, vectors.T @ weight @ row))
         return np.stack(rows)
 
-    model = IALS(V, dimension=4, regularisation=0.5, confidence=10.0, num_sweeps=6).double()
+    settings = {"dimension": 4, "regularisation": 0.5, "confidence": 10.0, "num_sweeps": 6}
+    model = IALS(V, **settings, penalty_power=power).double()
     model.fit(Sequences.from_lists(LISTS))
     start = torch.empty(V, 4, dtype=torch.float64)
     vectors = start.normal_(std=0.1, generator=torch.Generator().manual_seed(0)).numpy()
@@ -132,17 +120,29 @@ def test_each_sweep_of_ials_lowers_its_objective(matrix):
             context[row, : len(items)] = torch.tensor(items, dtype=torch.int64)
         sets = context.sort(dim=1).values
         sets[:, 1:] = sets[:, 1:].masked_fill(sets[:, 1:] == sets[:, :-1], -1)
-        users = model._solve(sets, vectors, vectors.T @ vectors)
+        users = model.user_vectors(sets)
         chosen = torch.from_numpy(matrix)
         errors = (1 + 10.0 * chosen) * (chosen - users @ vectors.T) ** 2
-        return float(errors.sum() + 0.5 * ((users**2).sum() + (vectors**2).sum()))
+        penalty = 0.05 * float(((1 + 10 * chosen).sum(1) * (users**2).sum(1)).sum())
+        penalty += 0.05 * float(((1 + 10 * chosen).sum(0) * (vectors**2).sum(1)).sum())
+        return float(errors.sum()) + penalty
 
     values = []
     for sweeps in (1, 2, 4, 8):
-        model = IALS(V, dimension=4, regularisation=0.5, num_sweeps=sweeps).double()
-        model.fit(Sequences.from_lists(LISTS))
+        model = IALS(V, dimension=4, regularisation=0.05, confidence=10.0, num_sweeps=sweeps)
+        model.double().fit(Sequences.from_lists(LISTS))
         values.append(objective(model))
     assert values == sorted(values, reverse=True)
+    assert values[0] > values[-1]
+
+
+def test_ials_by_default_weighs_what_was_chosen_a_tenth_of_all_else(matrix):
+    model = fitted("ials")
+    users = (matrix.sum(1) > 0).sum()
+    assert float(model.strength) * matrix.sum() == pytest.approx(0.1 * users * V)
+    fixed = IALS(V, dimension=4, regularisation=0.01, num_sweeps=6, confidence=3.0)
+    fixed.fit(Sequences.from_lists(LISTS))
+    assert float(fixed.strength) == 3.0
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -258,6 +258,7 @@ def test_ease_refuses_what_it_could_not_invert():
         (lambda: IALS(V, dimension=0), "dimension"),
         (lambda: IALS(V, regularisation=0.0), "regularisation"),
         (lambda: IALS(V, confidence=-1.0), "confidence"),
+        (lambda: IALS(V, penalty_power=-1.0), "penalty_power"),
         (lambda: IALS(V, num_sweeps=0), "num_sweeps"),
         (lambda: IALS(2**31, dimension=64), "dimension must be between 1 and 2"),
     ],

@@ -13,12 +13,15 @@ from widemax.declarations import Option, Setup, declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
 from widemax.heads.sparse.loss import RowLosses, SparseLoss, Support, Targets, row_chunks
+from widemax.kernels.heads.projection import classes_above, thresholds
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
 from widemax.validation import check_whole
 
 # How many of the best scores a support is searched in, before all of them.
-_SUPPORTS = (128, 1024)
+_NARROW = 128
+# More than a probability of such a support is off by.
+_ROUNDING = 1e-5
 
 # A target without probability makes the loss infinite, and one infinity is no better than another.
 _VALIDATED_BY = {"metric": "ndcg@20"}
@@ -143,7 +146,7 @@ class _ProjectionHead(SparseHead):
     """A projection of the scores on the simplex, and its Fenchel–Young loss."""
 
     reach: float
-    """How far below the best score a class may have probability."""
+    """How far below the best score a class may have probability, and the power in its formula."""
 
     @staticmethod
     @abstractmethod
@@ -157,20 +160,37 @@ class _ProjectionHead(SparseHead):
 
     def support(self, scores: Tensor) -> Support:
         """Return the classes above the threshold, searched among the best, then among all."""
-        for size in _SUPPORTS:
-            values, ids = _best(scores, min(size, self.num_classes))
-            prob = self._project_clamped(values)
-            if size >= self.num_classes or not bool((prob[:, -1] > 0).any()):
-                width = int((prob > 0).sum(-1).max())
-                values, ids, prob = values[:, :width], ids[:, :width], prob[:, :width]
-                break
+        values, ids = _best(scores, min(_NARROW, self.num_classes))
+        prob = self._project_clamped(values)
+        if self.num_classes <= _NARROW or not bool((prob[:, -1] > 0).any()):
+            width = int((prob > 0).sum(-1).max())
+            values, ids, prob = values[:, :width], ids[:, :width], prob[:, :width]
+        elif scores.device.type == "cpu" and not scores.requires_grad:
+            values, ids, prob = self._wide_support(scores, values[:, :1], prob[:, 0])
         else:
-            # Scores this flat are projected as they are: the best of so many would be a sort.
             values, prob = scores, self._project_clamped(scores)
             ids = torch.arange(self.num_classes, device=scores.device).expand_as(scores)
         smallest = torch.finfo(prob.dtype).tiny
         log_prob = prob.clamp(min=smallest).log().masked_fill(prob == 0, -torch.inf)
         return Support(ids, values, log_prob)
+
+    def _wide_support(
+        self, scores: Tensor, best: Tensor, narrow: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return values, ids and probabilities of a support that would be slow to sort.
+
+        ``best`` [B, 1] are the largest scores, ``narrow`` [B] their probabilities among some of the
+        classes: with all of them there, the threshold can only be higher.
+        """
+        power = round(self.reach)
+        least = (-(narrow ** (1 / power)) - _ROUNDING).clamp(min=-1)
+        given = scores.numpy(), best[:, 0].numpy()
+        found, sizes = thresholds(*given, least.numpy(), power)
+        ids = torch.from_numpy(classes_above(*given, found, power, int(sizes.max())))
+        values = scores.gather(1, ids)
+        threshold = torch.from_numpy(found)[:, None].to(scores.dtype)
+        above = (values - best) / power - threshold
+        return values, ids, above.clamp(min=0) ** power
 
     def _project_clamped(self, scores: Tensor) -> Tensor:
         # Scores out of reach change nothing; clamped, they cannot drown the sums of squares. At

@@ -21,6 +21,8 @@ _CHUNK_SCORES = 2**23
 # Wider supports than this are computed again in backward instead of kept: with all scores equal
 # the support is the whole catalogue, and keeping it would be the [B, V] that is to be avoided.
 _KEPT_SUPPORT = 1024
+# Unless they take 48 MB or less all together.
+_KEPT_ENTRIES = 2**22
 # From this share of all classes on, a dense product beats sorting the entries of a sparse one.
 _DENSE_SHARE = 1 / 16
 
@@ -107,12 +109,14 @@ class SparseLoss(torch.autograd.Function):
         blocks = _wide([ClassBlock(*each) for each in _triples(factors)])
         losses = blocks[0].queries.new_empty(len(targets))
         kept: list[Tensor | None] = []
+        num_kept = 0
         for rows in row_chunks(len(targets), head.num_classes):
             losses[rows], ids, values = _chunk(
                 _rows_of(blocks, rows), targets[rows], shares[rows], head
             )
             narrow = ids.shape[1] - targets.shape[1] <= _KEPT_SUPPORT
-            kept += (ids, values) if narrow else (None, None)
+            num_kept += ids.numel()
+            kept += (ids, values) if narrow or num_kept <= _KEPT_ENTRIES else (None, None)
         ctx.save_for_backward(targets, shares, *factors, *kept)
         ctx.head, ctx.num_factors = head, len(factors)
         return losses

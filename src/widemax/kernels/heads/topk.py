@@ -139,7 +139,7 @@ def _is_among(ordered: Ids, sought: int) -> bool:
 @njit(cache=True, nogil=True)
 def _sift(scores: Floats, ids: Ids, k: int) -> np.floating:
     """Move the k best to the front, in their order, and return the worst of them."""
-    threshold = _kth_best(scores, k)
+    threshold = kth_best(scores, k)
     # Of those equal to the k-th best the first stay: they have the smaller ids.
     equal_left = k
     for i in range(len(scores)):
@@ -156,7 +156,7 @@ def _sift(scores: Floats, ids: Ids, k: int) -> np.floating:
 
 
 @njit(cache=True, nogil=True)
-def _kth_best(scores: Floats, k: int) -> np.floating:
+def kth_best(scores: Floats, k: int) -> np.floating:
     """Return the k-th largest by quickselect, moving without branches: they would be guesses."""
     left, better, rest = scores.copy(), np.empty_like(scores), np.empty_like(scores)
     size = len(left)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import prange
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
+from widemax.kernels.heads.topk import kth_best
+from widemax.kernels.threads import num_blocks
+
+# Choices of users that are worth a thread of their own.
+_CHOICES_A_THREAD = 4096
 
 _Ids = NDArray[np.int64]
 _Floats = NDArray[np.float64]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _insert(ids: _Ids, similarities: _Floats, other: int, similarity: float) -> None:
     """Put one neighbour among the best so far, nearest first, if it is nearer than the last."""
     place = len(ids)
@@ -28,7 +34,6 @@ def _insert(ids: _Ids, similarities: _Floats, other: int, similarity: float) -> 
         similarities[place] = similarity
 
 
-@njit(cache=True)
 def nearest_items(
     user_offsets: _Ids,
     user_items: _Ids,
@@ -52,27 +57,75 @@ def nearest_items(
     num_items = len(item_offsets) - 1
     ids = np.full((num_items, num_neighbours), -1, np.int64)
     similarities = np.zeros((num_items, num_neighbours))
-    shared = np.zeros(num_items, np.int64)
-    touched = np.empty(num_items, np.int64)
-    for item in range(num_items):
+    given = (user_offsets, user_items, item_offsets, item_users, shrinkage, ids, similarities)
+    threads = num_blocks(len(item_users), smallest=_CHOICES_A_THREAD)
+    if threads == 1:
+        _nearest_of_some(0, num_items, *given)
+    else:
+        _nearest_in_blocks(threads, *given)
+    return ids, similarities
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _nearest_in_blocks(
+    threads: int,
+    user_offsets: _Ids,
+    user_items: _Ids,
+    item_offsets: _Ids,
+    item_users: _Ids,
+    shrinkage: float,
+    ids: _Ids,
+    similarities: _Floats,
+) -> None:
+    # Cut by users, not by items: some have thousands.
+    cuts = np.searchsorted(item_offsets, len(item_users) * np.arange(threads + 1) // threads)
+    cuts[threads] = len(ids)
+    for part in prange(threads):
+        start, stop = cuts[part], cuts[part + 1]
+        _nearest_of_some(
+            start, stop, user_offsets, user_items, item_offsets, item_users, shrinkage, ids,
+            similarities,
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _nearest_of_some(
+    start: int,
+    stop: int,
+    user_offsets: _Ids,
+    user_items: _Ids,
+    item_offsets: _Ids,
+    item_users: _Ids,
+    shrinkage: float,
+    ids: _Ids,
+    similarities: _Floats,
+) -> None:
+    num_items, num_neighbours = len(item_offsets) - 1, ids.shape[1]
+    shared = np.zeros(num_items, np.int32)
+    touched = np.empty(num_items + 1, np.int64)
+    found = np.empty(num_items)
+    for item in range(start, stop):
         count = 0
+        shared[item] = 1  # as if it were known already: an item is no neighbour of itself
         for place in range(item_offsets[item], item_offsets[item + 1]):
             user = item_users[place]
             for other_place in range(user_offsets[user], user_offsets[user + 1]):
+                # Without a branch, which would be a guess: what is no news is written over.
                 other = user_items[other_place]
-                if other != item:
-                    if shared[other] == 0:
-                        touched[count] = other
-                        count += 1
-                    shared[other] += 1
+                touched[count] = other
+                count += shared[other] == 0
+                shared[other] += 1
         own_users = item_offsets[item + 1] - item_offsets[item]
         for n in range(count):
             other = touched[n]
             users = float(item_offsets[other + 1] - item_offsets[other])
-            similarity = shared[other] / (np.sqrt(own_users * users) + shrinkage)
-            _insert(ids[item], similarities[item], other, similarity)
+            found[n] = shared[other] / (np.sqrt(own_users * users) + shrinkage)
             shared[other] = 0
-    return ids, similarities
+        shared[item] = 0
+        least = kth_best(found[:count], num_neighbours) if count > num_neighbours else 0.0
+        for n in range(count):
+            if found[n] >= least:
+                _insert(ids[item], similarities[item], touched[n], found[n])
 
 
 def nearest_items_reference(

@@ -136,16 +136,17 @@ def distinct(sequences: Sequences) -> Sequences:
     [0, 4, 1]
     """
     owners = torch.repeat_interleave(torch.arange(len(sequences)), sequences.lengths)
-    both = torch.stack([owners, sequences.values], dim=1)
+    width = 1 + int(sequences.values.max()) if len(sequences.values) else 1
+    pairs = owners * width + sequences.values
     if sequences.weights is None:
-        pairs, weights = torch.unique(both, dim=0), None
+        pairs, weights = torch.unique(pairs), None
     else:
         counted = sequences.weights > 0
-        pairs, place = torch.unique(both[counted], dim=0, return_inverse=True)
+        pairs, place = torch.unique(pairs[counted], return_inverse=True)
         weights = sequences.weights.new_zeros(len(pairs))
         weights.scatter_reduce_(0, place, sequences.weights[counted], "amax")
-    offsets = offsets_of(torch.bincount(pairs[:, 0], minlength=len(sequences)))
-    return Sequences.trusted(pairs[:, 1], offsets, weights=weights)
+    offsets = offsets_of(torch.bincount(pairs // width, minlength=len(sequences)))
+    return Sequences.trusted(pairs % width, offsets, weights=weights)
 
 
 def transposed(sets: Sequences, num_classes: int) -> Sequences:
