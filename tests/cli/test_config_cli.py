@@ -114,7 +114,7 @@ def test_help_has_no_default_of_one_method_for_all(run):
     """Of EASE it is 500, of iALS 1."""
     assert "L2 penalty. Default: depends on the model." in words_of(run("--help")[0])
     assert "L2 penalty. Default: 500.0." in words_of(run("--model=ease", "--help")[0])
-    assert "L2 penalty. Default: 1.0." in words_of(run("--model=ials", "--help")[0])
+    assert "L2 penalty. Default: 0.005." in words_of(run("--model=ials", "--help")[0])
 
 
 @pytest.mark.parametrize("model", names("model"))

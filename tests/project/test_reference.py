@@ -35,7 +35,7 @@ def part(heading):
         ("kernel", "| `learning_rate` | `0.05` |"),
         ("infrequent", "| `alpha` | `10.0` |"),
         ("ease", "| `regularisation` | `500.0` |"),
-        ("ials", "| `regularisation` | `1.0` |"),
+        ("ials", "| `regularisation` | `0.005` |"),
     ],
 )
 def test_a_default_is_that_of_the_method(method, row):

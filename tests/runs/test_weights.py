@@ -152,7 +152,8 @@ def test_ials_trusts_what_weighs_more(weighed, values):
         rows = []
         for row in matrix:
             trust, chosen = 1 + 5.0 * row, (row > 0).double()
-            system = (vectors.T * trust) @ vectors + 0.3 * torch.eye(2, dtype=torch.float64)
+            penalty = 0.3 * trust.sum() * torch.eye(2, dtype=torch.float64)
+            system = (vectors.T * trust) @ vectors + penalty
             rows.append(torch.linalg.solve(system, vectors.T @ (trust * chosen)))
         return torch.stack(rows)
 
