@@ -11,7 +11,7 @@ help:
 	@echo "make demo         simulate a shop, train on its log, recommend"
 	@echo "make test         lint, types, tests and doctests: what a change must pass"
 	@echo "make check        lint and types only"
-	@echo "make bench        measure speed and memory against named peers"
+	@echo "make bench        measure speed and memory against named peers, and the commit before"
 	@echo "make experiments  run the longer measurements that the docs quote (hours)"
 	@echo "make clean        remove .venv and all caches"
 
@@ -33,7 +33,8 @@ check: $(STAMP)
 test: check
 	$(PYTEST)
 
-# Each script of a folder; one that misses a bar does not keep the others from running.
+# Each script of a folder, then a last command; one that misses a bar does not keep the others from
+# running.
 define run_all
 	@mkdir -p $(1)/results
 	@missed=; for script in $(1)/[!_]*.py; do \
@@ -41,11 +42,12 @@ define run_all
 		$(BIN)/python $$script --check --json $(1)/results/$$(basename $$script .py).json \
 			|| missed="$$missed $$script"; \
 	done; \
+	$(2) \
 	if [ -n "$$missed" ]; then echo "missed a bar or failed:$$missed"; exit 1; fi
 endef
 
 bench: $(STAMP)
-	$(call run_all,benchmarks)
+	$(call run_all,benchmarks,$(BIN)/python benchmarks/_page.py --out benchmarks/results/page.md;)
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"

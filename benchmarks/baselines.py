@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import scipy
 import torch
-from threadpoolctl import threadpool_limits
 
 from _harness import DATA, Report, command_line, interleaved
 from widemax.data import Holdout, Sequences
@@ -210,6 +209,11 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    try:
+        import implicit  # noqa: F401
+        from threadpoolctl import threadpool_limits
+    except ImportError as error:
+        raise SystemExit(f"{error}: pip install -e '.[bench]' to compare with it") from error
     for folder in ("gowalla", "ml-1m"):
         if not (DATA / folder).is_dir():
             raise SystemExit(f"there is no {folder} in the folder of data (set WIDEMAX_DATA)")
