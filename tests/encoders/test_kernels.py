@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from widemax.encoders.attention import attend_rows, attention_pool
+from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
 from widemax.encoders.contexts import numbered, vectors_at
+from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.routing import route
 
 ITEMS, DIMENSION = 9, 5
@@ -38,7 +39,7 @@ def assert_same_in_both_precisions(function, *inputs):
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
-@pytest.mark.parametrize("interests", [1, 3])
+@pytest.mark.parametrize("interests", [1, 3, 6])
 def test_routing(iterations, interests):
     counts = torch.tensor([interests, 1, 1, min(2, interests)])
     used = torch.arange(interests) < counts[:, None]
@@ -66,10 +67,63 @@ def test_pooling_is_the_attention_over_the_vectors_at_the_places():
     torch.testing.assert_close(one, attend_rows(vectors, PLACES, query[:1].expand(4, -1)))
 
 
-def test_contexts_are_numbered_by_what_they_name():
+class Pooled(torch.nn.Module):
+    """Attention over rows of 6, 1, 0 and 4 places, and the weighted mean of what it returns."""
+
+    lengths = torch.tensor([6, 1, 0, 4])
+
+    def __init__(self, heads, dropout=0.0):
+        super().__init__()
+        self.attention = SelfAttention(6, heads, dropout=dropout)
+
+    def forward(self, vectors, query):
+        return pool_attended(self.attention, vectors, self.lengths, query)
+
+    def by_torch(self, vectors, query):
+        known = torch.arange(vectors.shape[1]) < self.lengths[:, None]
+        return attention_pool(self.attention(vectors, known), query, known)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_pooled_attention(heads):
+    model = Pooled(heads)
+    names, weights = zip(*model.named_parameters(), strict=True)
+
+    def pooled(vectors, query, *weights):
+        given = dict(zip(names, weights, strict=True))
+        return torch.func.functional_call(model, given, (vectors, query))
+
+    inputs = (torch.randn(4, 6, 6), torch.randn(4, 6), *(each.detach() for each in weights))
+    assert_same_in_both_precisions(pooled, *inputs)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_pooled_attention_is_the_mean_of_what_attention_returns(heads):
+    model, vectors, query = Pooled(heads), torch.randn(4, 6, 6), torch.randn(4, 6)
+    places = [vectors.requires_grad_(), query.requires_grad_(), *model.parameters()]
+    found, expected = model(vectors, query), model.by_torch(vectors, query)
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(
+        torch.autograd.grad(found.square().sum(), places),
+        torch.autograd.grad(expected.square().sum(), places),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_pooled_attention_drops_units_while_training():
+    model, vectors, query = Pooled(2, dropout=0.5), torch.randn(4, 6, 6), torch.randn(4, 6)
+    assert not torch.equal(model(vectors, query), model(vectors, query))
+    model.eval()
+    torch.testing.assert_close(model(vectors, query), model.by_torch(vectors, query))
+
+
+@pytest.mark.parametrize("more", [0, 1_000])  # numbered by a list of all classes, or sorted
+def test_contexts_are_numbered_by_what_they_name(more):
     context = torch.tensor([[7, -1, 2], [-1, 7, 9]])
+    context[context > 0] += more
     named, places = numbered(context)
-    assert named.tolist() == [2, 7, 9]
+    assert named.tolist() == [2 + more, 7 + more, 9 + more]
     assert torch.equal(torch.where(places >= 0, named[places], -1), context)
     nothing, none = numbered(torch.full((2, 3), -1))
     assert len(nothing) == 0

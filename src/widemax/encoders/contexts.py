@@ -12,6 +12,9 @@ from torch.nn.functional import embedding, embedding_bag, pad
 from widemax.scoring.rows import gather_rows
 from widemax.validation import ABSENT, check_ids, check_tensor
 
+_DENSE = 4
+"""Up to so many times as many classes as are named, they are numbered by a list of all."""
+
 
 def check_context(context: Tensor, num_classes: int, *, name: str = "context") -> Tensor:
     """Return ``context`` as int64 if it is [B, H] of classes, or -1."""
@@ -97,7 +100,16 @@ def numbered(context: Tensor) -> tuple[Tensor, Tensor]:
             [ 0,  1]]))
     """
     known = context >= 0
-    named, places = torch.unique(context[known], return_inverse=True)
+    classes = context[known]
+    largest = int(classes.max()) if len(classes) else 0
+    if largest > _DENSE * len(classes):
+        named, places = torch.unique(classes, return_inverse=True)
+    else:
+        # Marked in a list of all classes, which is faster than to sort unless there are many.
+        marked = torch.zeros(largest + 1, dtype=torch.int64, device=context.device)
+        marked[classes] = 1
+        named = marked.nonzero()[:, 0]
+        places = (marked.cumsum(0) - 1)[classes]
     return named, context.masked_scatter(known, places)
 
 

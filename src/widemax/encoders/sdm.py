@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
 from widemax.encoders.contexts import check_context, context_vectors, numbered, packed, vectors_at
 from widemax.encoders.dense import dense_rows
+from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.users import features_dimension, item_table, known_features
 from widemax.scoring.table import check_table_size
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
@@ -143,8 +144,7 @@ class SDMEncoder(nn.Module):
         # precision torch fails under autocast: there the recurrence stays as wide as it is.
         with torch.autocast("cpu", enabled=False):
             states, _ = self.lstm(self.dropout(vectors))
-        known = places >= 0
-        return attention_pool(self.attention(states, known), query, known)
+        return pool_attended(self.attention, states, (places >= 0).sum(1), query)
 
     def _long(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
         pooled = []

@@ -70,14 +70,18 @@ class RowAdam(RowOptimizer):
 
     def _apply(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         (beta1, beta2), step = group["betas"], state["step"]
-        if step.dim():
-            step += 1
+        mean = state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        if not step.dim():
+            count = int(step)
+            deviation = square.sqrt().mul_((1 - beta2**count) ** -0.5).add_(group["eps"])
+            weight.addcdiv_(mean, deviation, value=-float(group["lr"]) / (1 - beta1**count))
+            return
+        step += 1
         # float64: in float32, 1 − 0.999 would have an error of 6e-5 of itself.
         rate = float(group["lr"]) / (1 - beta1 ** step.double())
         scale = (1 - beta2 ** step.double()).rsqrt()
-        rate, scale = (per_row(x, weight) if x.dim() else x for x in (rate, scale))
-        mean = state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
-        square = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        rate, scale = (per_row(x, weight) for x in (rate, scale))
         deviation = square.sqrt().mul_(scale.to(square.dtype)).add_(group["eps"])
         weight -= rate.to(weight.dtype) * mean / deviation
 

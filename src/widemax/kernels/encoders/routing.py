@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.encoders.rows import Ids, Matrix, add_to, dot, softmax
+from widemax.kernels.encoders.rows import Ids, Matrix, add_dots, add_rows, dot, softmax_columns
 
 _f = np.float32
 
@@ -29,28 +29,31 @@ def routed_weights(
     [[[0.5, 0.5], [0.5, 0.5]]]
     """
     rows, width = places.shape
-    interests = routing.shape[1]
+    interests, dimension = routing.shape[1], mapped.shape[1]
     weights = np.zeros((rows, width, interests), np.float32)
-    logits = np.empty((width, interests), np.float32)
-    sums = np.empty((interests, mapped.shape[1]), np.float32)
+    room = np.empty((2, interests * width), np.float32)
+    tops = np.empty(width, np.float32)
+    items = np.empty((width, dimension), np.float32)
+    total = np.empty(dimension, np.float32)
     for row in range(rows):
         length, count = lengths[row], counts[row]
+        if not length:
+            continue
+        # By interest, so that what neighbouring items weigh stands side by side.
+        logits = room[0, : count * length].reshape(count, length)
+        shares = room[1, : count * length].reshape(count, length)
         for place in range(length):
-            logits[place] = routing[(length - 1 - place) % len(routing)]
-        for iteration in range(iterations):
-            for place in range(length):
-                softmax(logits[place, :count], weights[row, place, :count])
-            if iteration == iterations - 1:
-                break
-            sums[:count] = 0
-            for place in range(length):
-                for k in range(count):
-                    add_to(sums[k], weights[row, place, k], mapped[places[row, place]])
+            items[place] = mapped[places[row, place]]
+            logits[:, place] = routing[(length - 1 - place) % len(routing), :count]
+        for _ in range(iterations - 1):
+            softmax_columns(logits, shares, tops)
             for k in range(count):
-                norm = math.sqrt(dot(sums[k], sums[k]))
-                squashed = _f(norm / (1 + norm * norm))
-                for place in range(length):
-                    logits[place, k] += squashed * dot(sums[k], mapped[places[row, place]])
+                total[:] = 0
+                add_rows(total, shares[k], items[:length])
+                norm = math.sqrt(dot(total, total))
+                add_dots(logits[k], _f(norm / (1 + norm * norm)), items[:length], total)
+        softmax_columns(logits, shares, tops)
+        weights[row, :length, :count] = shares.T
     return weights
 
 
@@ -63,12 +66,17 @@ def weighted_sums(vectors: Matrix, places: Ids, lengths: Ids, weights: Matrix) -
     >>> weighted_sums(np.eye(2, dtype=np.float32), places, two, weights).tolist()
     [[[1.0, 2.0], [0.0, 3.0]]]
     """
-    rows, _, interests = weights.shape
+    rows, width, interests = weights.shape
     sums = np.zeros((rows, interests, vectors.shape[1]), np.float32)
+    items = np.empty((width, vectors.shape[1]), np.float32)
+    shares = np.empty((interests, width), np.float32)
     for row in range(rows):
-        for place in range(lengths[row]):
-            for k in range(interests):
-                add_to(sums[row, k], weights[row, place, k], vectors[places[row, place]])
+        length = lengths[row]
+        for place in range(length):
+            items[place] = vectors[places[row, place]]
+        shares[:, :length] = weights[row, :length].T
+        for k in range(interests):
+            add_rows(sums[row, k], shares[k, :length], items[:length])
     return sums
 
 
@@ -86,6 +94,5 @@ def spread_sums(
     by_vectors = np.zeros((num_vectors, grad.shape[2]), np.float32)
     for row in range(len(grad)):
         for place in range(lengths[row]):
-            for k in range(grad.shape[1]):
-                add_to(by_vectors[places[row, place]], weights[row, place, k], grad[row, k])
+            add_rows(by_vectors[places[row, place]], weights[row, place], grad[row])
     return by_vectors
