@@ -58,9 +58,9 @@ class Kind(NamedTuple):
 
 
 KINDS = [
-    Kind("skip-gram, negatives", SkipGram, SAMPLED, {"sg": 1, "negative": NEGATIVES}, 5, 3),
-    Kind("CBOW, negatives", CBOW, SAMPLED, {"sg": 0, "negative": NEGATIVES}, 3, 3),
-    Kind("skip-gram, tree", SkipGram, TREE, {"sg": 1, "hs": 1, "negative": 0}, 2, 1),
+    Kind("skip-gram, negatives", SkipGram, SAMPLED, {"sg": 1, "negative": NEGATIVES}, 10, 3),
+    Kind("CBOW, negatives", CBOW, SAMPLED, {"sg": 0, "negative": NEGATIVES}, 5, 3),
+    Kind("skip-gram, tree", SkipGram, TREE, {"sg": 1, "hs": 1, "negative": 0}, 4, 1),
 ]
 
 
@@ -86,10 +86,12 @@ def quality_of(vocabulary: Vocabulary, vectors: torch.Tensor) -> Quality:
     return Quality(wordsim, simlex, 100 * analogies)
 
 
-def told(name: str, text: Text, seconds: float, vectors: torch.Tensor) -> Trained:
+def told(
+    name: str, text: Text, seconds: float, vectors: torch.Tensor, epochs: int = EPOCHS
+) -> Trained:
     """Judge the vectors of a training, say what came of it, and return it."""
     trained = Trained(
-        len(text.sequences.values) * EPOCHS / seconds, quality_of(text.vocabulary, vectors)
+        len(text.sequences.values) * epochs / seconds, quality_of(text.vocabulary, vectors)
     )
     wordsim, simlex, analogies = trained.quality
     print(
@@ -100,20 +102,21 @@ def told(name: str, text: Text, seconds: float, vectors: torch.Tensor) -> Traine
     return trained
 
 
-def train_ours(kind: Kind, text: Text, *, threads: int, seed: int) -> Trained:
+def train_ours(kind: Kind, text: Text, *, threads: int, seed: int, epochs: int = EPOCHS) -> Trained:
     model = untrained(kind, text.vocabulary, seed)
     start = time.perf_counter()
     train_word2vec(
         model,
         text.sequences,
         window=WINDOW,
-        epochs=EPOCHS,
+        epochs=epochs,
         learning_rate=rate_of(kind),
         threads=threads,
         seed=seed,
     )
     seconds = time.perf_counter() - start
-    return told(f"{kind.name}: ours, seed {seed}", text, seconds, model.key_vectors())
+    name = f"{kind.name}: ours, seed {seed}"
+    return told(name, text, seconds, model.key_vectors(), epochs)
 
 
 def rate_of(kind: Kind) -> float:

@@ -13,8 +13,13 @@ rate of 0.1 that falls linearly to 0, batches of 4,096 words of the text with al
 and either 5 negatives for each pair of words by count^0.75 or the softmax over 256 distinct classes
 by rank for all of the batch; 5 epochs, vectors that start as those of the kernel.
 
-    python experiments/word2vec.py [--part gensim|torch|all] [--words N] [--threads N]
+    python experiments/word2vec.py [--part gensim|torch|speed|command|all] [--words N] [--threads N]
                                    [--seeds N] [--own-seeds N] [--resume] [--json FILE] [--check]
+
+Part speed, of minutes: one epoch of each kind, three times in turn, the medians; what an epoch has
+learned is compared as well. Part command: `widemax train`, from the text to the stored run with its
+validation, beside a script of gensim that trains and stores its vectors, each a process of its own.
+Both are no part of "all".
 
 What is measured beside gensim is stored in results/word2vec.parts.json, a kind of training at a
 time; with --resume a kind that is there is not trained again.
@@ -40,6 +45,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+from _command import whole_command
 from _common import DATA
 from _gradients import by_gradients
 from _harness import Report, command_line
@@ -67,10 +73,17 @@ from widemax.vocabulary import Vocabulary
 STORED = Path(__file__).resolve().parent / "results" / "word2vec.parts.json"
 
 
+ROUNDS = 3
+"""How often both are timed in turn."""
+SHORT_CHECK = 0.03
+"""By how much WordSim may be lower after one epoch; after all of them, the bars are those below."""
+
 Runs = dict[str, list[Trained]]
 
 
-def train_gensim(kind: Kind, text: Text, *, threads: int, seed: int) -> Trained:
+def train_gensim(
+    kind: Kind, text: Text, *, threads: int, seed: int, epochs: int = EPOCHS
+) -> Trained:
     peer = Word2Vec(
         vector_size=DIMENSION,
         window=WINDOW,
@@ -88,12 +101,12 @@ def train_gensim(kind: Kind, text: Text, *, threads: int, seed: int) -> Trained:
         corpus_file=str(text.path),
         total_examples=peer.corpus_count,
         total_words=peer.corpus_total_words,
-        epochs=EPOCHS,
+        epochs=epochs,
     )
     seconds = time.perf_counter() - start
     # In our order, so that ties in count leave both with the same first 30,000 words.
     vectors = torch.from_numpy(peer.wv[text.vocabulary.keys.to_list()])
-    return told(f"{kind.name}: gensim, seed {seed}", text, seconds, vectors)
+    return told(f"{kind.name}: gensim, seed {seed}", text, seconds, vectors, epochs)
 
 
 def check_same_words(peer: Word2Vec, vocabulary: Vocabulary) -> None:
@@ -194,7 +207,31 @@ def compile_kernels() -> None:
         train_word2vec(model, sequences, threads=1, epochs=1)
 
 
-PARTS = {"gensim": beside_gensim, "torch": by_gradients}
+def speed(report: Report, options: argparse.Namespace, folder: Path) -> None:
+    """Time one epoch of each kind, ours and gensim's in turn; vectors must be worth the same."""
+    text = unpack(options.words, folder)
+    compile_kernels()
+    for kind in KINDS:
+        setting = {"threads": options.threads, "epochs": 1}
+        runs: Runs = {"ours": [], "gensim": []}
+        for seed in range(ROUNDS):
+            runs["ours"].append(train_ours(kind, text, seed=seed, **setting))
+            runs["gensim"].append(train_gensim(kind, text, seed=seed, **setting))
+        ours, peer = middle(runs["ours"]), middle(runs["gensim"])
+        report.add(f"{kind.name}, WordSim-353 of an epoch, gensim", peer.quality.wordsim)
+        least = peer.quality.wordsim - SHORT_CHECK
+        report.add(f"{kind.name}, WordSim-353 of an epoch, ours", ours.quality.wordsim, least)
+        ratio = ours.words_per_second / peer.words_per_second
+        report.add(f"{kind.name}, words/s, ours", ours.words_per_second)
+        report.add(f"{kind.name}, times as quick as gensim", ratio, kind.least_speedup)
+
+
+PARTS = {
+    "gensim": beside_gensim,
+    "torch": by_gradients,
+    "speed": speed,
+    "command": whole_command,
+}
 
 
 def main() -> None:
@@ -215,7 +252,7 @@ def main() -> None:
         print(f"nothing measured: there is no folder {DATA} (set WIDEMAX_DATA)")
         return
     torch.set_num_threads(options.threads)
-    for name in PARTS if options.part == "all" else [options.part]:
+    for name in ["gensim", "torch"] if options.part == "all" else [options.part]:
         with tempfile.TemporaryDirectory() as folder:
             PARTS[name](report, options, Path(folder))
     report.finish()

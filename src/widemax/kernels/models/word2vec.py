@@ -1,4 +1,4 @@
-"""Skip-gram and CBOW on the CPU: threads without locks, a window at a time."""
+"""Skip-gram and CBOW on the CPU: threads without locks, a window or two bags at a time."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from widemax.kernels.compiling import njit
 from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.models.window_blocks import (
     add_row,
-    copy_row,
     fill_mean,
     gather_moves,
-    move_row,
     push_down,
     score,
 )
 from widemax.kernels.random_bits import below, next_random
+from widemax.kernels.registers import LANES, peek
 
 _f = np.float32
 _u = np.uint64
 # Sums may be reordered and products contracted, which vectorises the loops; and a division that
 # could raise would keep them scalar.
 _REORDER = {"reassoc", "contract", "nsz"}
-_REACH, _NUMBER, _HITS = 0, 1, 2
-_USUAL_NEGATIVES = 5
+_NUMBER = 2
+# Slots of windows: one is trained, the rows of the next are fetched, the negatives of the one after
+# it are taken from the alias table, and its columns for the fourth are fetched.
+_SLOTS = 4
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -44,7 +45,7 @@ class Corpus(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What training moves; rows of whole registers are the quickest."""
+    """What training moves: rows of whole registers, quickest where they are whole cache lines."""
 
     inputs: Matrix
     """The vector of each word."""
@@ -68,25 +69,28 @@ class Opponents(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Memory of one thread, for the present window and, in the slots 0 and 1, for the next."""
+    """Memory of one thread, for the present windows and, in slots, for those that follow."""
 
-    x: Matrix
-    """The inputs of the window as they were before it; for a bag, their mean and its move."""
-    o: Matrix
-    """The outputs of the window as they were before it."""
-    moves: Matrix
+    means: Matrix
+    """The means of two bags."""
+    row_moves: Matrix
+    """What the queries will move by."""
+    column_moves: Matrix
     """What the outputs will move by."""
     steps: Matrix
-    """The scores [inputs, outputs], which become steps."""
-    flat_steps: NDArray[np.float32]
-    ids: Ids
-    """The rows of the inputs."""
-    output_ids: NDArray[np.int64]
+    """The scores [queries, outputs] in one row, which become steps."""
+    neighbours: Ids
+    """The words of the windows, in one row."""
+    bag_rows: Ids
+    """The rows of the means: 0 and 1."""
+    bits: NDArray[np.uint64]
+    """The random bits of the negatives, for each slot."""
+    columns: Ids
     """The rows of the outputs, for each slot."""
     labels: Matrix
     """Their labels, for each slot."""
-    drawn: NDArray[np.int64]
-    """For each slot: the reach, the number of outputs, how many of them are the word itself."""
+    drawn: Ids
+    """For each slot: how many outputs there are, and how far each window reaches."""
 
 
 class _Job(NamedTuple):
@@ -122,35 +126,27 @@ def train_words(
     g = rate·(label − σ(x·o)); x += Σ_o g·o (with ``bag``, every neighbour does) and o += Σ_x g·x,
     all from the values before the window. Windows end where sentences do.
 
-    A word meets the same opponents in all of its window (Ji et al. 2016), and with ``bag`` so do
-    the first and second word of a sentence, the third and fourth, and so on: a row drawn at random
-    costs more to fetch than to use. A drawn negative that is the word itself is passed over; for a
-    tree ``negatives`` is 0. Several threads may work on the same tables at once, without locks.
+    A word meets the same opponents in all of its window (Ji et al. 2016): a row drawn at random
+    costs more to fetch than to use. With ``bag`` and negatives, the first and second word of a
+    sentence meet the same, the third and fourth, and so on, and move from the values before both.
+    A drawn negative that is the word itself is passed over; for a tree ``negatives`` is 0. Several
+    threads may work on the same tables at once, without locks.
     """
+    for name, table in zip(Tables._fields, tables, strict=True):
+        if table.shape[1] % LANES:
+            raise ValueError(
+                f"{name} must have rows of whole registers, a multiple of {LANES} numbers,"
+                f" got {table.shape[1]:,}"
+            )
     job = _Job(start, stop, window, rate, seed, negatives, bag)
-    train = _train_usual if negatives == _USUAL_NEGATIVES else _train_any
-    kept: int = train(corpus, tables, opponents, job)
+    kept: int = _train_words(corpus, tables, opponents, job)
     return kept
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
-def _train_usual(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
-    # The number as a constant: loops over it are unrolled, a tenth quicker.
-    return _train_words(corpus, tables, opponents, job, _USUAL_NEGATIVES)
-
-
-@njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
-def _train_any(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
-    return _train_words(corpus, tables, opponents, job, job.negatives)
-
-
-@njit(inline="always")
-def _train_words(
-    corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job, negatives: int
-) -> int:
-    start, stop, window, rate, seed, _, bag = job
-    dimension = tables.inputs.shape[1]
-    room = _allocate(opponents, window, dimension, negatives)
+def _train_words(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
+    start, stop, window, rate, seed, negatives, bag = job
+    room = _allocate(opponents, window, tables.inputs.shape[1], negatives)
     state = np.array([_u(seed)])
     kept = np.empty(stop - start, np.int64)
     sentence = np.searchsorted(corpus.offsets, start, side="right") - 1
@@ -164,9 +160,8 @@ def _train_words(
             num_kept += np.uint32(next_random(state) >> _u(32)) <= corpus.keep[word]
         if num_kept > 1:
             _train_sentence(
-                kept, num_kept, tables, opponents, room,
-                window, _f(rate), state, dimension, negatives, bag,
-            )  # fmt: skip
+                kept, num_kept, tables, opponents, room, window, _f(rate), state, negatives, bag
+            )
         total += num_kept
         start = end
         sentence += 1
@@ -174,37 +169,43 @@ def _train_words(
 
 
 @njit(inline="always")
-def _columns(num_outputs: int) -> int:
-    """Return how many outputs there is room for: whole blocks of 6, and registers of 8."""
-    return ((num_outputs + 5) // 6 * 6 + 7) // 8 * 8
+def _whole(num_outputs: int) -> int:
+    """Return how many outputs that is in whole threes."""
+    return (num_outputs + 2) // 3 * 3
+
+
+@njit(inline="always")
+def _width(num_outputs: int) -> int:
+    """Return how many steps of a query there is room for: whole threes, and a place left free."""
+    return _whole(num_outputs) // 4 * 4 + 4
 
 
 @njit(nogil=True, cache=True)
 def _allocate(opponents: Opponents, window: int, dimension: int, negatives: int) -> _Room:
     """Return zeroed memory for windows of this size."""
-    longest = negatives + 1
+    longest = negatives + 2
     if negatives == 0:
         for word in range(len(opponents.path_starts) - 1):
             length = opponents.path_starts[word + 1] - opponents.path_starts[word]
             longest = max(longest, length)
-    rows, columns = 2 * window + 3, _columns(longest)
-    steps = np.zeros((rows, columns), np.float32)
+    rows, columns = 2 * window + 2, _whole(longest)
     return _Room(
+        np.zeros((2, dimension), np.float32),
         np.zeros((rows, dimension), np.float32),
         np.zeros((columns, dimension), np.float32),
-        np.zeros((columns, dimension), np.float32),
-        steps,
-        steps.reshape(rows * columns),
-        np.zeros(rows, np.int64),
-        np.zeros((2, columns), np.int64),
-        np.zeros((2, columns), np.float32),
-        np.zeros((2, 3), np.int64),
+        np.zeros((1, rows * _width(longest)), np.float32),
+        np.zeros((1, 2 * rows), np.int64),
+        np.array([[0, 1]]),
+        np.zeros((_SLOTS, max(negatives, 1)), np.uint64),
+        np.zeros((_SLOTS, columns), np.int64),
+        np.zeros((_SLOTS, columns), np.float32),
+        np.zeros((_SLOTS, 3), np.int64),
     )
 
 
 @njit(inline="always")
 def _take_path(
-    ids: Ids,
+    columns: Ids,
     labels: Matrix,
     slot: int,
     word: int,
@@ -216,65 +217,72 @@ def _take_path(
     start = path_starts[word]
     length: int = path_starts[word + 1] - start
     for k in range(length):
-        ids[slot, k], labels[slot, k] = path[start + k], path_labels[start + k]
+        columns[slot, k], labels[slot, k] = path[start + k], path_labels[start + k]
     return length
 
 
 @njit(inline="always")
-def _draw_negatives(
-    ids: Ids,
+def _draw_bits(
+    bits: NDArray[np.uint64],
     slot: int,
-    word: int,
-    alias: NDArray[np.int32],
-    thresholds: Matrix,
     negatives: int,
+    alias: NDArray[np.int32],
     state: NDArray[np.uint64],
-) -> int:
-    """Set a word and drawn classes against it, and return how many of these are the word."""
-    ids[slot, 0] = word
-    hits = 0
-    for k in range(1, negatives + 1):
-        bits = next_random(state)
-        column = below(bits, len(alias))
-        uniform = _f(np.int32(bits & _u(0xFFFFFF))) * _f(2.0**-24)
-        drawn = column if uniform < thresholds[column, 0] else np.int64(alias[column, 1])
-        ids[slot, k] = drawn
-        hits += drawn == word
-    return hits
+) -> None:
+    """Draw the random bits of negatives, and start to fetch what the alias table says of them."""
+    for k in range(negatives):
+        bits[slot, k] = next_random(state)
+        prefetch_row(alias, int(below(bits[slot, k], len(alias))), 1)
 
 
 @njit(inline="always")
-def _add_labels(
+def _take_negatives(
+    columns: Ids,
+    slot: int,
+    first: int,
+    drawn_bits: NDArray[np.uint64],
+    negatives: int,
+    alias: NDArray[np.int32],
+    thresholds: Matrix,
+) -> None:
+    """Set drawn classes against the words of a slot, from its column ``first`` on."""
+    for k in range(negatives):
+        bits = drawn_bits[slot, k]
+        column = below(bits, len(alias))
+        uniform = _f(np.int32(bits & _u(0xFFFFFF))) * _f(2.0**-24)
+        # All ones where uniform < threshold, by the sign of their difference: a branch would often
+        # be foretold wrongly, and wait for the table.
+        own = np.int64(_f(uniform - peek(thresholds, column, 0)).view(np.int32) >> np.int32(31))
+        other = np.int64(peek(alias, column, 1))
+        columns[slot, first + k] = other ^ ((other ^ column) & own)
+
+
+@njit(inline="always")
+def _label_negatives(
     steps: Matrix,
     num_rows: int,
-    output_ids: Ids,
-    labels: Matrix,
-    drawn: NDArray[np.int64],
+    width: int,
+    columns: Ids,
     slot: int,
+    num_words: int,
+    num_outputs: int,
     rate: np.float32,
-    negatives: int,
 ) -> None:
-    """Make steps of −rate·σ(F): add rate·label, and set to 0 what only fills a block."""
-    columns = _columns(negatives + 1) if negatives else steps.shape[1]
-    num_outputs = negatives + 1 if negatives else drawn[slot, _NUMBER]
-    if negatives:
-        for j in range(num_rows):
-            steps[j, 0] += rate
-        if drawn[slot, _HITS]:
-            for k in range(1, negatives + 1):
-                if output_ids[slot, k] == output_ids[slot, 0]:
-                    for j in range(num_rows):
-                        steps[j, k] = 0
-    else:
-        for j in range(num_rows):
-            for k in range(num_outputs):
-                steps[j, k] += rate * labels[slot, k]
+    """Make steps of −rate·σ(F): add the rate for the word, and 0 for a drawn class that is it.
+
+    With two words, each row belongs to one of them, and does not meet the other.
+    """
+    for w in range(num_words):
+        word = columns[slot, w]
+        for k in range(num_words, num_outputs):
+            if columns[slot, k] == word:
+                for j in range(w, num_rows, num_words):
+                    steps[0, j * width + k] = 0
     for j in range(num_rows):
-        for k in range(num_outputs, columns):
-            steps[j, k] = 0
-    for j in range(num_rows, num_rows + 2):
-        for k in range(columns):
-            steps[j, k] = 0
+        own = j % num_words
+        for w in range(num_words):
+            step = steps[0, j * width + w] + rate
+            steps[0, j * width + w] = step if w == own else _f(0)
 
 
 @njit(inline="always")
@@ -287,7 +295,6 @@ def _train_sentence(
     window: int,
     rate: np.float32,
     state: NDArray[np.uint64],
-    dimension: int,
     negatives: int,
     bag: bool,
 ) -> None:
@@ -295,59 +302,71 @@ def _train_sentence(
     # have their references counted, a third of the time.
     inputs, outputs = tables
     path_starts, path, path_labels, alias, thresholds = opponents
-    x, o, moves, steps, flat_steps, ids, output_ids, labels, drawn = room
-    earlier = state[0]
-    for i in range(-1, num_words):
-        if i + 1 < num_words:
-            following, word = (i + 1) & 1, words[i + 1]
-            drawn[following, _REACH] = window - below(next_random(state), window)
+    means, row_moves, column_moves, steps, neighbours, bag_rows, bits, columns, labels, drawn = room
+    dimension = inputs.shape[1]
+    queries, rows = (means, bag_rows) if bag else (inputs, neighbours)
+    together = 2 if bag and negatives else 1
+    for first in range(-3 * together, num_words, together):
+        block = first // together
+        start = first + 3 * together
+        if start < num_words:
+            slot = (block + 3) % _SLOTS
+            for w in range(min(together, num_words - start)):
+                drawn[slot, w] = window - below(next_random(state), window)
+            _draw_bits(bits, slot, negatives, alias, state)
+        start = first + 2 * together
+        if 0 <= start < num_words:
+            slot = (block + 2) % _SLOTS
             if negatives:
-                # Every second bag draws again what the one before it drew, from the same bits.
-                again = bag and following == 1
-                later = state[0]
-                state[0] = earlier if again else later
-                earlier = state[0]
-                hits = _draw_negatives(
-                    output_ids, following, word, alias, thresholds, negatives, state
-                )
-                state[0] = later if again else state[0]
-                drawn[following, _NUMBER], drawn[following, _HITS] = negatives + 1, hits
+                size = min(together, num_words - start)
+                drawn[slot, _NUMBER] = size + negatives
+                for w in range(size):
+                    columns[slot, w] = words[start + w]
+                _take_negatives(columns, slot, size, bits, negatives, alias, thresholds)
             else:
-                drawn[following, _NUMBER] = _take_path(
-                    output_ids, labels, following, word, path_starts, path, path_labels
+                drawn[slot, _NUMBER] = _take_path(
+                    columns, labels, slot, words[start], path_starts, path, path_labels
                 )
-            for k in range(negatives + 1 if negatives else drawn[following, _NUMBER]):
-                prefetch_row(outputs, output_ids[following, k], dimension)
-            prefetch_row(inputs, words[min(i + 1 + window, num_words - 1)], dimension)
-        if i < 0:
+        start = first + together
+        if 0 <= start < num_words:
+            slot = (block + 1) % _SLOTS
+            for k in range(drawn[slot, _NUMBER]):
+                prefetch_row(outputs, columns[slot, k], dimension)
+            for place in range(start + window, min(start + window + together, num_words)):
+                prefetch_row(inputs, words[place], dimension)
+        if first < 0 or drawn[block % _SLOTS, _NUMBER] == 0:
             continue
-        slot = i & 1
-        reach = drawn[slot, _REACH]
-        num_outputs = negatives + 1 if negatives else drawn[slot, _NUMBER]
-        num_ids = 0
-        for place in range(max(0, i - reach), min(num_words, i + reach + 1)):
-            ids[num_ids] = words[place]
-            num_ids += place != i
-        for k in range(num_outputs):
-            copy_row(o, k, outputs, output_ids[slot, k], dimension)
-        num_rows = 1 if bag else num_ids
-        if bag:
-            fill_mean(x, inputs, ids, num_ids, dimension)
+        slot = block % _SLOTS
+        size = min(together, num_words - first)
+        num_outputs = drawn[slot, _NUMBER]
+        whole, width = _whole(num_outputs), _width(num_outputs)
+        num_neighbours, of_first = 0, 0
+        for w in range(size):
+            begin, own, reach = num_neighbours, first + w, drawn[slot, w]
+            for place in range(max(0, own - reach), min(num_words, own + reach + 1)):
+                neighbours[0, num_neighbours] = words[place]
+                num_neighbours += place != own
+            if bag:
+                fill_mean(means, w, inputs, neighbours, begin, num_neighbours - begin)
+            of_first = num_neighbours if w == 0 else of_first
+        num_rows = size if bag else num_neighbours
+        score(queries, rows, num_rows, outputs, columns, slot, whole, steps, width)
+        push_down(steps, num_rows * width, rate)
+        if negatives:
+            _label_negatives(steps, num_rows, width, columns, slot, size, num_outputs, rate)
         else:
-            for j in range(num_ids):
-                copy_row(x, j, inputs, ids[j], dimension)
-        score(x, num_rows, o, num_outputs, steps, dimension)
-        push_down(flat_steps, num_rows * steps.shape[1], rate)
-        _add_labels(steps, num_rows, output_ids, labels, drawn, slot, rate, negatives)
-        gather_moves(moves, num_outputs, steps, x, num_rows, dimension)
-        if bag:
-            for d in range(dimension):
-                x[1, d] = 0
-            move_row(x, 1, steps, 0, o, num_outputs, dimension)
-            for j in range(num_ids):
-                add_row(inputs, ids[j], x, 1, dimension)
-        else:
-            for j in range(num_ids):
-                move_row(inputs, ids[j], steps, j, o, num_outputs, dimension)
+            for j in range(num_rows):
+                for k in range(num_outputs):
+                    steps[0, j * width + k] += rate * labels[slot, k]
+        for j in range(num_rows):
+            for k in range(num_outputs, whole):
+                steps[0, j * width + k] = 0
+        gather_moves(
+            queries, rows, num_rows, outputs, columns, slot, whole, steps, width,
+            row_moves, column_moves,
+        )  # fmt: skip
+        for j in range(num_neighbours):
+            row = int(j >= of_first) if bag else j
+            add_row(inputs, peek(neighbours, 0, j), row_moves, row)
         for k in range(num_outputs):
-            add_row(outputs, output_ids[slot, k], moves, k, dimension)
+            add_row(outputs, peek(columns, slot, k), column_moves, k)

@@ -26,7 +26,7 @@ def train_words_reference(
     negatives: int,
     bag: bool,
 ) -> int:
-    """Do what ``train_words`` does from the same random bits, a window at a time, in float64.
+    """Do what ``train_words`` does from the same random bits, in float64.
 
     >>> words, offsets = np.array([0, 1, 0, 1]), np.array([0, 4])
     >>> corpus = Corpus(words, offsets, np.full(2, 2**32 - 1, np.uint32))
@@ -49,13 +49,16 @@ def train_words_reference(
         total += len(kept)
         if len(kept) == 1:
             continue
-        for place, word in enumerate(kept):
-            reach = window - _below(next(random), window)
-            before, after = kept[max(0, place - reach) : place], kept[place + 1 :][:reach]
-            if not (bag and place % 2):
-                drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
-            ids, labels = _opponents_of(word, opponents, drawn)
-            _train_window(tables, before + after, ids, labels, bag, rate)
+        together = 2 if bag and negatives else 1
+        for first in range(0, len(kept), together):
+            places = range(first, min(first + together, len(kept)))
+            reaches = [window - _below(next(random), window) for _ in places]
+            drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
+            before = Tables(tables.inputs.copy(), tables.outputs.copy())
+            for place, reach in zip(places, reaches, strict=True):
+                neighbours = kept[max(0, place - reach) : place] + kept[place + 1 :][:reach]
+                ids, labels = _opponents_of(kept[place], opponents, drawn)
+                _train_window(tables, before, neighbours, ids, labels, bag, rate)
     return total
 
 
@@ -77,11 +80,17 @@ def _draw(opponents: Opponents, bits: int) -> int:
 
 
 def _train_window(
-    tables: Tables, neighbours: list[int], ids: list[int], labels: Numbers, bag: bool, rate: float
+    tables: Tables,
+    before: Tables,
+    neighbours: list[int],
+    ids: list[int],
+    labels: Numbers,
+    bag: bool,
+    rate: float,
 ) -> None:
-    """Move the inputs of a window and its outputs, all from the values before it."""
-    inputs = tables.inputs[neighbours].astype(np.float64)
-    outputs = tables.outputs[ids].astype(np.float64)
+    """Move the inputs of a window and its outputs, all by the values ``before``."""
+    inputs = before.inputs[neighbours].astype(np.float64)
+    outputs = before.outputs[ids].astype(np.float64)
     queries = inputs.mean(0, keepdims=True) if bag else inputs
     sigmoid = (1 + np.tanh(queries @ outputs.T / 2)) / 2
     steps = rate * (labels - sigmoid)

@@ -32,8 +32,8 @@ from widemax.training.steps import (
 )
 from widemax.validation import check_positive, check_whole
 
-_REGISTER = 8
-"""float32 values in one register: rows of the tables are padded to whole ones."""
+_LINE = 16
+"""float32 values in one cache line: rows of the tables are padded to whole ones."""
 
 _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
@@ -304,8 +304,11 @@ def _corpus(model: WordModel, sequences: Sequences) -> Corpus:
 
 
 def _padded(parameter: Tensor) -> NDArray[np.float32]:
-    """Return a copy of a table with rows of whole registers."""
+    """Return a copy of a table whose rows are whole cache lines."""
     rows, dimension = parameter.shape
-    table = np.zeros((rows, -(-dimension // _REGISTER) * _REGISTER), np.float32)
+    width = -(-dimension // _LINE) * _LINE
+    room = np.zeros(rows * width + _LINE, np.float32)
+    start = -(room.ctypes.data // room.itemsize) % _LINE
+    table = room[start : start + rows * width].reshape(rows, width)
     table[:, :dimension] = parameter.detach().numpy()
     return table
