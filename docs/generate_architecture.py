@@ -56,7 +56,7 @@ ARROWS: Graph = {
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
         "cli": "comparison config data declarations evaluation heads kernels objectives reporting "
-        "runs sampling scoring storage training validation vocabulary",
+        "runs sampling scoring storage training validation vectors vocabulary",
     }.items()
 }
 

@@ -110,6 +110,18 @@ def test_tables_recommend_without_torch(answering):
     assert loaded_by(verb, ("torch", "numba")) == "[]"
 
 
+@pytest.mark.parametrize("form", ["word2vec", "word2vec-binary", "numpy", "safetensors"])
+def test_vectors_are_exported_without_torch(form, answering, tmp_path):
+    verb = ["export", answering / "words", tmp_path / "ours", "--to", form]
+    assert loaded_by(verb, ("torch", "numba")) == "[]"
+    widemax.load(answering / "words").export(tmp_path / "theirs", to=form)
+    ours, theirs = (
+        [path.read_bytes() for path in sorted([root, *root.rglob("*")]) if path.is_file()]
+        for root in (tmp_path / "ours", tmp_path / "theirs")
+    )
+    assert ours == theirs
+
+
 @pytest.mark.parametrize(
     "verb",
     [["similar", "words", "tea", "rum"], ["analogy", "words", "tea", "rum", "gin"], ["runs"]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,12 @@ from widemax.cli.completion import one_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 from widemax.declarations import find, names
+from widemax.declarations.table import load
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
+    from widemax.runs.stored_vectors import StoredVectors
+    from widemax.vectors import KeyedVectors
 
 
 def export(
@@ -30,8 +36,32 @@ def export(
     """Write the vectors of a run, a Faiss index, or an ONNX encoder, for other tools."""
     # A misspelt format before torch is loaded.
     found = find("export", to, argument="to")
-    loaded = load_run(run, checkpoint)
-    with waiting(f"writing {path}"):
-        loaded.export(path, to=found.name)
+    loaded: Run | StoredVectors
+    stored = None if "run" in found.traits else stored_vectors(run, checkpoint)
+    if stored is not None:
+        loaded, vectors = stored
+        with waiting(f"writing {path}"):
+            load(found)(path, vectors)
+    else:
+        loaded = load_run(run, checkpoint)
+        with waiting(f"writing {path}"):
+            loaded.export(path, to=found.name)
     say_step(loaded)
     typer.echo(f"{found.name}: {printable(path)}", err=True)
+
+
+def stored_vectors(folder: Path, checkpoint: str) -> tuple[StoredVectors, KeyedVectors] | None:
+    """Return the vectors of a run with their keys, read without torch; None if it makes them."""
+    from widemax.config.toml import read_toml
+    from widemax.runs.description import CONFIG, check_run, check_unchanged, stored_vocabulary
+    from widemax.runs.stored_vectors import StoredVectors
+    from widemax.vectors import KeyedVectors
+
+    check_run(folder)
+    # Those that are compared by their angle have length 1, whatever they are stored with.
+    if read_toml(check_unchanged(folder, CONFIG)).get("similarity") == "cosine":
+        return None
+    stored = StoredVectors.open(folder, checkpoint)
+    if stored is None:
+        return None
+    return stored, KeyedVectors(stored_vocabulary(folder).keys, stored.vectors)

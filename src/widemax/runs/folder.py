@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from torch import Tensor
 
 from widemax.config import Config
 from widemax.config.toml import read_toml, to_toml
@@ -71,7 +70,7 @@ def describe_source(path: str | Path, source: Source, *, grown: bool = False) ->
     sequences = source.sequences
     for tensor in (sequences.values, sequences.offsets, sequences.weights):
         if tensor is not None:
-            digest.update(_bytes(tensor))
+            digest.update(tensor.contiguous().numpy().data)
     return {
         "source": str(Path(path).absolute()),
         "kind": source.kind,
@@ -81,10 +80,6 @@ def describe_source(path: str | Path, source: Source, *, grown: bool = False) ->
         "sha256": digest.hexdigest(),
         **({"grown": True} if grown else {}),
     }
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.contiguous().numpy().tobytes()
 
 
 def create_folder(

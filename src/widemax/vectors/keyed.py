@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from widemax.validation import check_tensor
 from widemax.vocabulary.keys import Keys, as_keys, first_row
 from widemax.vocabulary.spelling import MOST_COMPARED, not_among, quoted
+
+# torch is loaded by what returns tensors: vectors are written to files without it.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class KeyedVectors:
     """Distinct keys and one finite vector for each, which never change.
 
-    Key i belongs to row i of the matrix. Keys that are whole numbers become their decimal text,
-    other floating types float32. A float32 matrix on the CPU is not copied: a model that continues
-    to train on it needs a ``clone``.
+    Key i belongs to row i of the matrix, a tensor or an array. Keys that are whole numbers become
+    their decimal text, other floating types float32. A float32 matrix on the CPU is not copied: a
+    model that continues to train on it needs a ``clone``.
 
+    >>> import torch
     >>> vectors = KeyedVectors(["tea", "rum"], torch.tensor([[1.0, 0.0], [0.5, 2.0]]))
     >>> vectors
     KeyedVectors(2 keys, dimension 2: 'tea', 'rum')
@@ -28,20 +33,20 @@ class KeyedVectors:
     [0.5, 2.0]
     """
 
-    def __init__(self, keys: Keys, vectors: Tensor) -> None:
+    def __init__(self, keys: Keys, vectors: Tensor | NDArray[Any]) -> None:
         self._keys = as_keys(keys).cast(pl.String)
-        self._vectors = _as_matrix(vectors)
-        if len(self._keys) != len(self._vectors):
+        self._matrix = _as_matrix(vectors)
+        if len(self._keys) != len(self._matrix):
             raise ValueError(
                 f"vectors must have one row for each of the {len(self._keys):,} keys, "
-                f"got {len(self._vectors):,}"
+                f"got {len(self._matrix):,}"
             )
         if self._keys.n_unique() < len(self._keys):
             row = first_row(~self._keys.is_first_distinct())
             raise ValueError(f"keys[{row}] is {quoted(self._keys[row])}, which appears twice")
-        broken = ~finite_rows(self._vectors)
+        broken = ~finite_rows(self._matrix)
         if broken.any():
-            row = int(broken.nonzero()[0])
+            row = int(np.flatnonzero(broken)[0])
             raise ValueError(
                 f"vectors must be finite in float32, got NaN or inf in row {row} "
                 f"(key {quoted(self._keys[row])})"
@@ -53,14 +58,21 @@ class KeyedVectors:
         return self._keys
 
     @property
+    def matrix(self) -> NDArray[np.float32]:
+        """The matrix as an array, float32 [V, D]."""
+        return self._matrix
+
+    @property
     def vectors(self) -> Tensor:
         """The matrix, float32 [V, D]."""
-        return self._vectors
+        import torch
+
+        return torch.from_numpy(self._matrix)
 
     @property
     def dimension(self) -> int:
         """The length D of each vector."""
-        return self._vectors.shape[1]
+        return int(self._matrix.shape[1])
 
     def vector(self, key: str) -> Tensor:
         """Return the vector of one key, [D]; for many, gather rows of ``vectors``."""
@@ -69,7 +81,7 @@ class KeyedVectors:
             raise ValueError(
                 f"key {not_among(key, self._keys.head(MOST_COMPARED).to_list(), len(self))}"
             )
-        return self._vectors[row]
+        return self.vectors[row]
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -80,7 +92,7 @@ class KeyedVectors:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KeyedVectors):
             return NotImplemented
-        return self._keys.equals(other._keys) and torch.equal(self._vectors, other._vectors)
+        return self._keys.equals(other._keys) and np.array_equal(self._matrix, other._matrix)
 
     __hash__ = None  # type: ignore[assignment]  # a hash would have to read every number
 
@@ -94,20 +106,30 @@ class KeyedVectors:
         return {key: row for row, key in enumerate(self._keys)}
 
 
-def finite_rows(vectors: Tensor) -> Tensor:
+def finite_rows(vectors: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether each row of [V, D] is free of NaN and inf, bool [V]."""
     # The extremes of a row are finite only if all of it is, and need no second [V, D].
-    least, largest = torch.aminmax(vectors, dim=1)
-    return least.isfinite() & largest.isfinite()
+    found: NDArray[np.bool_] = np.isfinite(vectors.min(axis=1)) & np.isfinite(vectors.max(axis=1))
+    return found
 
 
-def _as_matrix(vectors: Tensor) -> Tensor:
-    check_tensor("vectors", vectors)
-    if vectors.dim() != 2 or not vectors.numel():
+def _as_matrix(vectors: Tensor | NDArray[Any]) -> NDArray[np.float32]:
+    if not isinstance(vectors, np.ndarray):
+        from widemax.validation import check_tensor
+
+        check_tensor("vectors", vectors)
+    if vectors.ndim != 2 or 0 in vectors.shape:
         raise ValueError(
             "vectors must have shape [V, D] with at least one row and one column, "
             f"got {list(vectors.shape)}"
         )
-    if not vectors.is_floating_point():
+    if isinstance(vectors, np.ndarray):
+        floating = bool(np.issubdtype(vectors.dtype, np.floating))
+    else:
+        floating = vectors.is_floating_point()
+    if not floating:
         raise ValueError(f"vectors must be floating point, got dtype {vectors.dtype}")
-    return vectors.detach().to(device="cpu", dtype=torch.float32).contiguous()
+    if not isinstance(vectors, np.ndarray):
+        vectors = vectors.detach().cpu().float().contiguous().numpy()
+    with np.errstate(over="ignore"):  # what float32 cannot hold is named with its row
+        return np.ascontiguousarray(vectors, np.float32)

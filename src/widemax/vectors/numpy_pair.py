@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -40,7 +39,7 @@ def read_numpy_vectors(folder: str | Path) -> KeyedVectors:
         matrix = _read_matrix(path, file)
     keys = read_keys(Path(folder) / KEYS_FILE)
     try:
-        return KeyedVectors(keys, torch.from_numpy(matrix))
+        return KeyedVectors(keys, matrix)
     except ValueError as error:
         raise ValueError(f"{folder} holds no keyed vectors: {error}") from error
 

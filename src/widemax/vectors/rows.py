@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from widemax.vectors.keyed import KeyedVectors
@@ -125,7 +124,7 @@ class RowGatherer:
                 f"{self._first_refusal}",
                 stacklevel=3,
             )
-        return KeyedVectors(keys, torch.from_numpy(vectors))
+        return KeyedVectors(keys, vectors)
 
 
 def check_writable(keys: pl.Series, forbidden: str, rule: str) -> None:
@@ -138,4 +137,4 @@ def check_writable(keys: pl.Series, forbidden: str, rule: str) -> None:
 
 def as_array(vectors: KeyedVectors) -> NDArray[Any]:
     """Return the matrix as little-endian float32, the order in every file of this room."""
-    return vectors.vectors.numpy().astype("<f4", copy=False)
+    return vectors.matrix.astype("<f4", copy=False)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
 
 from widemax.declarations import declare
 from widemax.storage.files import atomic_write, open_to_read
@@ -43,7 +42,7 @@ def read_safetensors_vectors(path: str | Path) -> KeyedVectors:
             rows, dimension, key_bytes = _read_shapes(file)
             matrix = np.fromfile(file, "<f4", rows * dimension).reshape(rows, dimension)
             keys = _parsed_keys(file.read(key_bytes))
-            return KeyedVectors(keys, torch.from_numpy(matrix.astype("=f4", copy=False)))
+            return KeyedVectors(keys, matrix.astype("=f4", copy=False))
         except ValueError as error:
             raise ValueError(f"{path} holds no vectors of widemax: {error}") from error
 

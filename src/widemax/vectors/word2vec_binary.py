@@ -8,7 +8,6 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
-import torch
 
 from widemax.declarations import declare
 from widemax.storage.files import atomic_write, open_to_read
@@ -93,7 +92,7 @@ def _take(gatherer: RowGatherer, block: _Block, dimension: int) -> None:
     matrix = np.empty((len(block.spans), dimension), np.float32)
     for row, (_, end) in enumerate(block.spans):
         matrix[row] = np.frombuffer(block.data, "<f4", dimension, end + 1)
-    finite = finite_rows(torch.from_numpy(matrix)).tolist()
+    finite = finite_rows(matrix).tolist()
     keys, rows = [], []
     for row, (start, end) in enumerate(block.spans):
         # The original tool ends each row with a newline, which is not part of the next key.

@@ -178,6 +178,10 @@ class Airbnb(Item2Vec):
         """Return how its tables answer; those of new items are made when the model is loaded."""
         return {} if bool((self.nearest >= 0).any()) else super().table_answers()
 
+    def vectors_name(self) -> str:
+        """Return which tensor has the vectors; none where those of new items are yet to be made."""
+        return "" if bool((self.nearest >= 0).any()) else super().vectors_name()
+
     def train(self, mode: bool = True) -> Self:
         """Change the mode; new items get the vectors of their neighbours as these are now."""
         if not mode:
