@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit, prange
 from widemax.kernels.hashing import empty_table, first_slot, hash_shift
+from widemax.kernels.models.prefetch import prefetch_row
 
 # Division as in NumPy: a check for 0 at every element would keep the loops from being vectorised.
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
@@ -28,6 +29,8 @@ _part = njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 
 Ids = NDArray[np.int64]
 Array = NDArray[Any]
+
+_AHEAD = 8  # entries: so long before its turn a row of the table is asked for
 
 _EXPONENT = np.uint32(0x7F800000)  # all ones in infinity and NaN
 
@@ -227,6 +230,8 @@ def _open_row(
     decay: float, start: int,
 ) -> int:  # fmt: skip
     """Fill the buffers with gradient and weights of the row at ``start``; return where it ends."""
+    if start + _AHEAD < len(ids):
+        prefetch_row(weight, ids[start + _AHEAD], len(row))
     end: int = _sum_row(ids, order, values, gradient, row, start)
     _read(weight, ids[start], row)
     if decay != 0:
