@@ -74,6 +74,10 @@ def steps_of(name: str, log: Sequences) -> GradientSteps:
         max_history=peers.LENGTH + 1,
         dropout=peers.DROPOUT,
         dropout_targets=0,
+        item_scale=1.0,
+        similarity="dot",
+        temperature=1.0,
+        bias=False,
         **(negatives if name == "SASRec" else {"head": "full"}),
     )
     # One item more than is read: the last is a target only.
