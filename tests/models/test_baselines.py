@@ -103,7 +103,7 @@ def test_ials_solves_users_and_items_in_turn(matrix, asked, power):
     model = IALS(V, **settings, penalty_power=power).double()
     model.fit(Sequences.from_lists(LISTS))
     start = torch.empty(V, 4, dtype=torch.float64)
-    vectors = start.normal_(std=0.1, generator=torch.Generator().manual_seed(0)).numpy()
+    vectors = start.normal_(std=0.01, generator=torch.Generator().manual_seed(0)).numpy()
     for _ in range(6):
         users = solved(matrix, vectors)
         vectors = solved(matrix.T, users)

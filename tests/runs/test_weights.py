@@ -145,7 +145,7 @@ def test_ease_is_fitted_to_weights(weighed, values):
 def test_ials_trusts_what_weighs_more(weighed, values):
     """One sweep solves the weighted least squares of each side, user by user and item by item."""
     model = IALS(4, dimension=2, regularisation=0.3, confidence=5.0, num_sweeps=1, seed=3)
-    items = torch.empty(4, 2).normal_(std=0.1, generator=torch.Generator().manual_seed(3)).double()
+    items = torch.empty(4, 2).normal_(std=0.01, generator=torch.Generator().manual_seed(3)).double()
     model.fit(weighed)
 
     def solved(matrix, vectors):

@@ -14,7 +14,7 @@ from widemax.models.options import DIMENSION, MAX_HISTORY, WEIGHTS
 from widemax.validation import check_not_negative, check_positive, check_whole
 
 _MOST_ENTRIES = 2**32
-_INITIAL_DEVIATION = 0.1
+_INITIAL_DEVIATION = 0.01
 # Systems are solved until what is left is so many roundings of the right side.
 _ROUNDINGS = 100
 _VECTORS_AT_ONCE = 2**16
