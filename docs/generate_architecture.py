@@ -49,14 +49,15 @@ ARROWS: Graph = {
         "sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
-        "auditing": "heads objectives scoring validation",
+        "auditing": "config data declarations heads models objectives sampling scoring validation",
         "contracts": "candidates heads objectives sampling validation",
-        "runs": "candidates config data declarations encoders evaluation extras heads index models "
-        "limits scoring storage training validation vectors vocabulary",
+        "runs": "auditing candidates config data declarations encoders evaluation extras heads "
+        "index limits models scoring storage training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
-        "cli": "comparison config data declarations evaluation heads kernels objectives reporting "
-        "runs sampling scoring storage training validation vectors vocabulary",
+        "cli": "auditing comparison config data declarations evaluation heads kernels "
+        "objectives reporting runs sampling scoring storage training validation vectors "
+        "vocabulary",
     }.items()
 }
 

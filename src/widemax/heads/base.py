@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol, runtime_checkable
+from copy import copy
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -254,6 +255,13 @@ class SamplerHead(ScorerHead):
             )
         self.sampler = sampler
         self.num_samples = num_samples
+
+    def with_sampler(self, sampler: Sampler, num_samples: int | None) -> Self:
+        """Return a head on the same scorer, of which nothing is copied or started anew."""
+        other = copy(self)
+        other._modules = dict(self._modules)
+        other.sampler, other.num_samples = sampler, num_samples
+        return other
 
     def _draw(
         self, num_samples: int | None, batch: Batch, generator: torch.Generator | None

@@ -235,6 +235,7 @@ class AirbnbTypes(Model):
     """Whether gradients of its own parameters hold only the rows that were used."""
     encoder: TypeEncoder
     head: FullHead
+    trains_by_head = False
 
     def __init__(
         self,
