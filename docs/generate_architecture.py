@@ -26,9 +26,10 @@ ARROWS: Graph = {
     room: set(imported.split())
     for room, imported in {
         "limits": "",
-        "validation": "limits",
+        "devices": "",
+        "validation": "devices limits",
         "extras": "",
-        "gradients": "",
+        "gradients": "devices",
         "kernels": "",
         "storage": "",
         "declarations": "",
@@ -38,13 +39,14 @@ ARROWS: Graph = {
         "candidates": "validation",
         "data": "declarations kernels storage validation vocabulary",
         "ngrams": "data storage validation vocabulary",
-        "sampling": "candidates declarations kernels ngrams storage validation",
-        "objectives": "candidates declarations gradients kernels validation",
+        "sampling": "candidates declarations devices kernels ngrams storage validation",
+        "objectives": "candidates declarations devices gradients kernels validation",
         "scoring": "candidates data declarations storage validation",
-        "heads": "candidates declarations gradients kernels objectives sampling scoring validation",
-        "encoders": "data gradients kernels scoring validation",
-        "optim": "kernels validation",
-        "training": "data declarations extras limits optim storage validation",
+        "heads": "candidates declarations devices gradients kernels objectives sampling scoring "
+        "validation",
+        "encoders": "data devices gradients kernels scoring validation",
+        "optim": "devices kernels validation",
+        "training": "data declarations devices extras limits optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "
         "sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",

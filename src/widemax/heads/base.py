@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from widemax.candidates import Candidates, ClassBlock, TopK
+from widemax.devices import demand
 from widemax.heads.batch import Batch, read_batch
 from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
 from widemax.sampling import Sampler
@@ -106,7 +107,8 @@ class Head(nn.Module, ABC):
                 f"hidden must have the precision of the head's parameters, {own}, got "
                 f"{hidden.dtype}: convert one of them"
             )
-        if torch.is_grad_enabled() and hidden.is_inference():
+        traced = torch.compiler.is_compiling()  # which cannot ask a tensor for that
+        if not traced and torch.is_grad_enabled() and hidden.is_inference():
             raise ValueError(
                 "hidden was made in inference mode, where nothing has a gradient: clone it, or "
                 "call the head in inference mode too"
@@ -266,14 +268,25 @@ class SamplerHead(ScorerHead):
     def _draw(
         self, num_samples: int | None, batch: Batch, generator: torch.Generator | None
     ) -> Candidates:
-        draw = _draw_untraced if torch.compiler.is_compiling() else _draw
-        return draw(self.sampler, num_samples, batch, generator)
+        traced = generator is None and getattr(self.sampler, "traced", False)
+        draw = _draw if traced or not torch.compiler.is_compiling() else _draw_untraced
+        candidates = draw(self.sampler, num_samples, batch, generator)
+        if batch.kept is not None and (candidates.rows is not None or _learns(self.sampler)):
+            # Class 0 stands for them, which is no target.
+            demand(batch.kept.all(), f"{type(self.sampler).__name__} takes no ignored targets here")
+        return candidates
 
 
 def _draw(
     sampler: Sampler, num_samples: int | None, batch: Batch, generator: torch.Generator | None
 ) -> Candidates:
     return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
+
+
+def _learns(sampler: Sampler) -> bool:
+    """Return whether the targets of a batch teach a sampler, or a part of it, something."""
+    parts = (each for each in sampler.modules() if isinstance(each, Sampler))
+    return any(type(each).update is not Sampler.update for each in parts)
 
 
 # Kernels and generators are nothing a compiler can trace. torch.compiler.disable would load the
