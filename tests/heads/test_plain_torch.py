@@ -85,6 +85,20 @@ def test_every_tensor_of_a_step_is_made_where_the_hidden_states_are(name, monkey
     assert hidden.grad.shape == hidden.shape
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_second_derivatives_are_those_of_the_kernels(name):
+    found = []
+    for way in (plain_torch(), nullcontext()):
+        head = make(name).double()
+        hidden, targets = make_batch(torch.float64)
+        with way:
+            torch.manual_seed(4)
+            losses = head(hidden.requires_grad_(), targets).square().sum()
+            (slope,) = torch.autograd.grad(losses, hidden, create_graph=True)
+            found.append(torch.autograd.grad(slope.square().sum(), hidden)[0])
+    torch.testing.assert_close(*found)
+
+
 def test_a_wrong_target_is_still_refused():
     hidden, targets = make_batch()
     with plain_torch(), pytest.raises(ValueError, match="targets must lie between 0 and 39"):
