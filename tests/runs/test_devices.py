@@ -96,3 +96,11 @@ def test_what_runs_on_the_cpu_alone_says_so(log, tmp_path, settings, reason):
 def test_the_kernel_has_no_other_precision():
     with pytest.raises(ValueError, match="precision has no effect with trainer = 'kernel'"):
         wm.Config(source="text", model="skip-gram", trainer="kernel", precision="bf16")
+
+
+def test_a_checkpoint_of_another_device_is_refused(log, tmp_path, monkeypatch):
+    training = prepare(log, wm.Config(model="next-item", **SETTINGS), tmp_path / "run")
+    state = training.loop.steps.state()
+    monkeypatch.setattr(training.loop.steps, "device", torch.device("cpu", 0))
+    with pytest.raises(ValueError, match="cannot go on from a checkpoint of another device"):
+        training.loop.steps.load_state(state)

@@ -50,7 +50,6 @@ ADJUSTABLE = (
     "checkpoint_every",
     "keep_last",
     "threads",
-    "device",
     "tracking",
 )
 """Settings that may be others when a run is resumed: none of them decides what a step does."""

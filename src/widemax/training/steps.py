@@ -313,6 +313,10 @@ class GradientSteps:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
+        if ("device" in state) != (self.device != _HOST):
+            raise ValueError(
+                f"device = {self.device.type!r} cannot go on from a checkpoint of another device"
+            )
         self._go_to(self.device)
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
