@@ -106,6 +106,13 @@ def test_a_wrong_target_is_refused_by_the_graph():
 
 
 def test_a_copy_of_a_head_draws_by_its_own_sampler():
-    head = make_head("sampled")
+    head = SampledHead(TableScorer(40, 6), UnigramSampler(40, [1] * 40), num_samples=5)
     other = copy.deepcopy(head)
-    assert other.sampler._number != head.sampler._number
+    other.sampler._table = UnigramSampler(40, [1, *[0] * 39])._table
+    drawn = []
+    for each in (head, other):
+        torch.compiler.reset()
+        draw = torch.compile(each.sampler.sample, backend="eager", fullgraph=True)
+        drawn.append(set(draw(50, torch.tensor([0])).ids.tolist()))
+    assert len(drawn[0]) > 1
+    assert drawn[1] == {0}

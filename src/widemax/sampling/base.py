@@ -14,7 +14,7 @@ from widemax.candidates import Candidates
 from widemax.declarations import Option
 from widemax.devices import by_kernels
 from widemax.kernels.sampling import distinct
-from widemax.sampling.traced import number_of, traced_draw
+from widemax.sampling.traced import let_graphs_draw, traced_draw
 from widemax.validation import (
     ABSENT,
     MAX_CLASSES,
@@ -171,12 +171,12 @@ class DrawnSampler(Sampler):
         super().__init__(num_classes, limit=limit)
         self.unique = unique
         self.per_example = per_example
-        self._number = number_of(self)
+        let_graphs_draw(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state of a copy, which has a number of its own."""
+        """Take the state of a copy, which draws by itself."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._number = number_of(self)
+        let_graphs_draw(self)
 
     @abstractmethod
     def draw(
@@ -213,7 +213,7 @@ class DrawnSampler(Sampler):
         shape = (rows, num_samples) if self.per_example else (num_samples,)
         tries = None
         if torch.compiler.is_compiling():
-            ids, found = traced_draw(self._number, rows, num_samples, targets)
+            ids, found = traced_draw(id(self), rows, num_samples, targets)
             ids, tries = ids.view(shape), found.view(*shape[:-1], 1) if self.unique else None
         elif self.unique:
             ids, tries = self.draw_distinct(shape, device=targets.device, generator=generator)
