@@ -47,8 +47,12 @@ def step(head, hidden, targets, optimizer=None):
 def test_a_step_reads_nothing_on_the_host(name, kind):
     head = make(name)
     optimizer = kind(head.parameters(), lr=0.1)
-    with plain_torch(), no_host_reads():
+    with plain_torch():
         step(head, *make_batch(), optimizer)
+        # The number of steps, where it is one for all rows, is kept on the CPU.
+        counts = [each["step"] for each in optimizer.state.values() if "step" in each]
+        with no_host_reads([each for each in counts if each.dim() == 0]):
+            step(head, *make_batch(), optimizer)
 
 
 @pytest.mark.parametrize("name", WAITING)
