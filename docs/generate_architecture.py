@@ -26,9 +26,10 @@ ARROWS: Graph = {
     room: set(imported.split())
     for room, imported in {
         "limits": "",
-        "validation": "limits",
+        "devices": "",
+        "validation": "devices limits",
         "extras": "",
-        "gradients": "",
+        "gradients": "devices",
         "kernels": "",
         "storage": "",
         "declarations": "",
@@ -38,25 +39,27 @@ ARROWS: Graph = {
         "candidates": "validation",
         "data": "declarations kernels storage validation vocabulary",
         "ngrams": "data storage validation vocabulary",
-        "sampling": "candidates declarations kernels ngrams storage validation",
-        "objectives": "candidates declarations gradients kernels validation",
+        "sampling": "candidates declarations devices kernels ngrams storage validation",
+        "objectives": "candidates declarations devices gradients kernels validation",
         "scoring": "candidates data declarations storage validation",
-        "heads": "candidates declarations gradients kernels objectives sampling scoring validation",
-        "encoders": "data gradients kernels scoring validation",
-        "optim": "kernels validation",
-        "training": "data declarations extras limits optim storage validation",
+        "heads": "candidates declarations devices gradients kernels objectives sampling scoring "
+        "validation",
+        "encoders": "data devices gradients kernels scoring validation",
+        "optim": "devices kernels validation",
+        "training": "data declarations devices extras limits optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "
         "sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
-        "auditing": "heads objectives scoring validation",
+        "auditing": "config data declarations heads models objectives sampling scoring validation",
         "contracts": "candidates heads objectives sampling validation",
-        "runs": "candidates config data declarations encoders evaluation extras heads index models "
-        "limits scoring storage training validation vectors vocabulary",
+        "runs": "auditing candidates config data declarations encoders evaluation extras heads "
+        "index limits models scoring storage training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
-        "cli": "comparison config data declarations evaluation heads kernels objectives reporting "
-        "runs sampling scoring storage training validation vectors vocabulary",
+        "cli": "auditing comparison config data declarations evaluation heads kernels "
+        "objectives reporting runs sampling scoring storage training validation vectors "
+        "vocabulary",
     }.items()
 }
 

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from widemax.devices import by_kernels
+
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -24,11 +26,8 @@ def kernels_take(*tensors: Tensor | None) -> bool:
     >>> kernels_take(torch.zeros(1)), kernels_take(torch.zeros(1, dtype=torch.float64))
     (True, False)
     """
-    there = [tensor for tensor in tensors if tensor is not None]
-    if any(each.device.type != "cpu" or each.dtype != torch.float32 for each in there):
-        return False
-    # Function transforms (torch.func, torch.compile) can trace only torch's own operations.
-    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+    wide = all(each is None or each.dtype == torch.float32 for each in tensors)
+    return wide and by_kernels(*tensors)
 
 
 def is_asked_for_a_graph() -> bool:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.devices import by_kernels, demand
 from widemax.limits import ABSENT as ABSENT
 from widemax.limits import check_fraction as check_fraction
 from widemax.limits import check_not_negative as check_not_negative
@@ -70,15 +71,14 @@ def as_int64(name: str, ids: Tensor) -> Tensor:
 
 def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False) -> Tensor:
     """Return ``ids`` as int64 if each names a class; with ``absent``, -1 may mark a gap."""
-    ids = as_int64(name, ids)
-    if ids.numel():
+    ids, least = as_int64(name, ids), ABSENT if absent else 0
+    limits = f"{name} must lie between 0 and {num_classes - 1:,} (num_classes {num_classes:,})"
+    if not by_kernels(ids):
+        demand(((ids >= least) & (ids < num_classes)).all(), limits)
+    elif ids.numel():
         low, high = (int(bound) for bound in torch.aminmax(ids))
-        worst = high if high >= num_classes else low
-        if high >= num_classes or low < (ABSENT if absent else 0):
-            raise ValueError(
-                f"{name} must lie between 0 and {num_classes - 1:,} (num_classes {num_classes:,}), "
-                f"got {worst:,}"
-            )
+        if high >= num_classes or low < least:
+            raise ValueError(f"{limits}, got {high if high >= num_classes else low:,}")
     return ids
 
 
@@ -132,7 +132,10 @@ def check_weights(weights: Tensor, rows: int) -> Tensor:
         raise ValueError(f"weights must have shape [{rows}], got {list(weights.shape)}")
     if weights.is_complex():
         raise ValueError(f"weights must be real numbers, got dtype {weights.dtype}")
-    if rows and not torch.compiler.is_compiling():
+    if not by_kernels(weights):
+        fine = (weights >= 0) & weights.isfinite()
+        demand(fine.all(), "weights must be finite and at least 0")
+    elif rows:
         # Smallest and largest carry NaN along.
         low, high = (float(bound) for bound in torch.aminmax(weights.detach()))
         if not (low >= 0 and math.isfinite(high)):

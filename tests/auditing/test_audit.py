@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 import torch
 
-from widemax.auditing import audit, gradient
-from widemax.auditing.moments import Moments, relative_bias, relative_spread
+from widemax.auditing import audit
+from widemax.auditing.measuring import drawing
+from widemax.auditing.measuring.moments import Moments, relative_bias, relative_spread
 from widemax.heads import FullHead, SampledHead
 from widemax.objectives import (
     corrected_log_q,
@@ -69,15 +70,15 @@ def audited(head, data=None, *, draws=400, **options):
 def group_means(bias, noise, seed):
     """Return 20 group means of a gradient whose exact value is (1, 0, 0), and that value."""
     exact = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
-    drawn = noise * torch.randn(20, 1, 3, generator=seeded(seed), dtype=torch.float64)
-    return drawn + exact + torch.tensor([0.0, bias, 0.0]), exact
+    drawn = noise * torch.randn(1, 20, 3, generator=seeded(seed), dtype=torch.float64)
+    return drawn + exact[:, None] + torch.tensor([0.0, bias, 0.0]), exact
 
 
 def test_noise_does_not_inflate_the_bias():
     found, naive = [], []
     for seed in range(200):
         means, exact = group_means(0.0, 0.5, seed)
-        naive.append(float((means.mean(0) - exact).norm()))
+        naive.append(float((means.mean(1) - exact).norm()))
         found.append(relative_bias(Moments.of(means, exact)))
     assert sum(naive) / 200 > 0.15
     assert sum(interval.low > 0 for interval in found) <= 3
@@ -453,17 +454,17 @@ def test_several_positives_and_ignored_examples(make):
 
 @pytest.mark.parametrize("batch_size", [None, 5, N])
 def test_each_example_counts_once_however_they_are_cut(monkeypatch, batch_size):
-    """Chunks of three, batches of five of sixteen: no remainder is lost or counted twice."""
-    monkeypatch.setattr(gradient, "_MAX_VALUES", 3 * 20 * V)
+    """Three at a time, batches of five of sixteen: no remainder is lost or counted twice."""
+    monkeypatch.setattr(drawing, "_MAX_SCORES", 3)
     exact = audited(SampledHead(scorer(), AllClassesSampler(V)), batch_size=batch_size, draws=40)
     assert exact.bias_high < 1e-6
     assert exact.cosine == pytest.approx(1.0)
 
 
-def test_chunks_change_nothing_but_the_draws(monkeypatch):
+def test_batches_change_nothing_but_the_draws(monkeypatch):
     head = SampledHead(scorer(), unigram(), objective=info_nce, num_samples=10)
     whole = audited(head, draws=200)
-    monkeypatch.setattr(gradient, "_MAX_VALUES", 5 * 20 * V)
+    monkeypatch.setattr(drawing, "_MAX_SCORES", 5 * 10)
     cut = audited(head, draws=200)
     assert cut.bias != whole.bias
     assert cut.bias == pytest.approx(whole.bias, rel=0.05)

@@ -9,6 +9,7 @@ from widemax.data import Sequences
 from widemax.data.summary import DataSummary
 from widemax.declarations import declared, names
 from widemax.declarations.table import load
+from widemax.devices import plain_torch
 from widemax.heads import HierarchicalHead
 from widemax.models import MIND, SDM, HistoryModel, Item2Vec, SkipGram, TwoTower, YouTubeDNN
 from widemax.models.building import build_model
@@ -68,6 +69,44 @@ def test_every_model_that_learns_has_losses_and_answers(name):
     assert {name for name, each in grads.items() if each.is_sparse} <= set(sparse_parameters(model))
     with torch.no_grad():
         assert model.eval().topk(batch, 4).ids.shape == (3, 4)
+
+
+def losses_and_gradients(model, batch):
+    model.zero_grad()
+    losses = model(batch, generator=torch.Generator().manual_seed(0))
+    losses.sum().backward()
+    grads = {n: p.grad.to_dense() for n, p in model.named_parameters() if p.grad is not None}
+    return losses.detach(), grads
+
+
+def model_and_batch(name):
+    torch.manual_seed(0)
+    model = created(name, **({"subsample": 0} if Config(model=name).has("subsample") else {}))
+    reach = Config(model=name).get("max_history", 4)
+    windows = model.windows(LOG, max_history=reach, window=1)
+    return model.eval(), windows.batch(torch.tensor([2, 7, 30]))
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_every_model_learns_the_same_without_kernels(name):
+    """As an accelerator computes: by torch's own operations alone."""
+    model, batch = model_and_batch(name)
+    expected = losses_and_gradients(model, batch)
+    with plain_torch():
+        found = losses_and_gradients(model, batch)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_every_model_learns_in_mixed_precision(name):
+    model, batch = model_and_batch(name)
+    expected, slopes = losses_and_gradients(model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses, grads = losses_and_gradients(model, batch)
+    assert losses.dtype == torch.float32
+    assert grads.keys() == slopes.keys()
+    # bfloat16 keeps 8 bits of a product.
+    torch.testing.assert_close(losses, expected, rtol=0.05, atol=0.05)
 
 
 def test_words_are_usually_trained_by_the_kernel_with_5_negatives():

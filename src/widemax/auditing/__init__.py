@@ -1,6 +1,6 @@
 """Auditing: how far a shortcut is from the exact softmax, on the user's own data."""
 
-from widemax.auditing.gradient import audit
-from widemax.auditing.report import AuditReport
+from widemax.auditing.measuring.gradient import audit
+from widemax.auditing.measuring.report import AuditFigures, AuditReport, GradientFigures
 
-__all__ = ["AuditReport", "audit"]
+__all__ = ["AuditFigures", "AuditReport", "GradientFigures", "audit"]

@@ -16,6 +16,7 @@ VERBS = (
     "train",
     "compare",
     "evaluate",
+    "audit",
     "similar",
     "analogy",
     "generate",

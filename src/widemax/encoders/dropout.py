@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from widemax.devices import by_kernels
+
 _LEVELS = 2**16
 
 
@@ -26,7 +28,7 @@ class Dropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         """Return the units that are left, scaled up."""
         dropped = round(self.p * _LEVELS)
-        if not self.training or not 0 < dropped < _LEVELS or input.device.type != "cpu":
+        if not self.training or not 0 < dropped < _LEVELS or not by_kernels(input):
             return super().forward(input)
         count = input.numel()
         # From the smallest number to the largest: the default would leave the sign bit 0.

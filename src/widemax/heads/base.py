@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol, runtime_checkable
+from copy import copy
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from widemax.candidates import Candidates, ClassBlock, TopK
+from widemax.devices import demand
 from widemax.heads.batch import Batch, read_batch
 from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
 from widemax.sampling import Sampler
@@ -105,7 +107,8 @@ class Head(nn.Module, ABC):
                 f"hidden must have the precision of the head's parameters, {own}, got "
                 f"{hidden.dtype}: convert one of them"
             )
-        if torch.is_grad_enabled() and hidden.is_inference():
+        traced = torch.compiler.is_compiling()  # which cannot ask a tensor for that
+        if not traced and torch.is_grad_enabled() and hidden.is_inference():
             raise ValueError(
                 "hidden was made in inference mode, where nothing has a gradient: clone it, or "
                 "call the head in inference mode too"
@@ -255,17 +258,35 @@ class SamplerHead(ScorerHead):
         self.sampler = sampler
         self.num_samples = num_samples
 
+    def with_sampler(self, sampler: Sampler, num_samples: int | None) -> Self:
+        """Return a head on the same scorer, of which nothing is copied or started anew."""
+        other = copy(self)
+        other._modules = dict(self._modules)
+        other.sampler, other.num_samples = sampler, num_samples
+        return other
+
     def _draw(
         self, num_samples: int | None, batch: Batch, generator: torch.Generator | None
     ) -> Candidates:
-        draw = _draw_untraced if torch.compiler.is_compiling() else _draw
-        return draw(self.sampler, num_samples, batch, generator)
+        traced = generator is None and getattr(self.sampler, "traced", False)
+        draw = _draw if traced or not torch.compiler.is_compiling() else _draw_untraced
+        candidates = draw(self.sampler, num_samples, batch, generator)
+        if batch.kept is not None and (candidates.rows is not None or _learns(self.sampler)):
+            # Class 0 stands for them, which is no target.
+            demand(batch.kept.all(), f"{type(self.sampler).__name__} takes no ignored targets here")
+        return candidates
 
 
 def _draw(
     sampler: Sampler, num_samples: int | None, batch: Batch, generator: torch.Generator | None
 ) -> Candidates:
     return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
+
+
+def _learns(sampler: Sampler) -> bool:
+    """Return whether the targets of a batch teach a sampler, or a part of it, something."""
+    parts = (each for each in sampler.modules() if isinstance(each, Sampler))
+    return any(type(each).update is not Sampler.update for each in parts)
 
 
 # Kernels and generators are nothing a compiler can trace. torch.compiler.disable would load the

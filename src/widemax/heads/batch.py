@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from widemax.devices import by_kernels
 from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, check_weights
 
 
@@ -22,6 +23,8 @@ class Batch(NamedTuple):
     """How many examples were given."""
     weights: Tensor | None
     """One for each example that was given."""
+    kept: Tensor | None = None
+    """Which of these count, bool [B], where none may be left out (``widemax.devices``)."""
 
     @property
     def target_ids(self) -> Tensor:
@@ -39,12 +42,15 @@ class Batch(NamedTuple):
 
     def part(self, rows: slice) -> Batch:
         """Return some of these examples; their losses are finished with all others."""
-        return self._replace(hidden=self.hidden[rows], targets=self.targets[rows])
+        kept = None if self.kept is None else self.kept[rows]
+        return self._replace(hidden=self.hidden[rows], targets=self.targets[rows], kept=kept)
 
     def finish(self, losses: Tensor) -> Tensor:
         """Return the losses of all examples that were given: 0 where ignored, weighted."""
         if self.rows is not None:
             losses = losses.new_zeros(self.size).index_put((self.rows,), losses)
+        if self.kept is not None:
+            losses = losses.masked_fill(~self.kept, 0.0)
         return losses if self.weights is None else losses * self.weights
 
 
@@ -59,6 +65,8 @@ def read_batch(
 ) -> Batch:
     """Check a batch and leave out the examples without a positive."""
     targets = as_int64("targets", targets)
+    if not by_kernels(targets):
+        return _read_plainly(hidden, targets, weights, num_classes, dimension, ignore_index)
     usual = targets.dim() == 1 and ignore_index < 0 and _all_between(targets, 0, num_classes - 1)
     kept = None
     if not usual:
@@ -76,9 +84,38 @@ def read_batch(
     return Batch(hidden[rows], targets[rows], rows, size, weights)
 
 
+def _read_plainly(
+    hidden: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    num_classes: int,
+    dimension: int,
+    ignore_index: int,
+) -> Batch:
+    """Check a batch and keep all of it, in a shape that depends on no value.
+
+    An example without a positive is computed as hidden state 0 with class 0, and its loss dropped.
+    """
+    size = targets.shape[0]
+    check_hidden(hidden, dimension, rows=size)
+    if weights is not None:
+        check_weights(weights, size)
+    ignored = targets == ignore_index
+    check_targets(targets.masked_fill(ignored, 0), num_classes, absent=False)
+    targets = _without_repeats(targets.masked_fill(ignored, ABSENT))
+    if targets.dim() == 1:
+        kept, targets = ~ignored, targets.clamp(min=0)
+    else:
+        kept = ~ignored.all(-1)
+        first = targets[:, 0].masked_fill(~kept, 0)
+        targets = torch.cat([first[:, None], targets[:, 1:]], dim=1)
+    hidden = hidden.masked_fill(~kept[:, None], 0.0)
+    return Batch(hidden, targets, None, size, weights, kept)
+
+
 def _all_between(values: Tensor, low: int, high: int) -> bool:
     """Return whether there are values and all lie within both limits, as in the usual batch."""
-    if not values.numel() or torch.compiler.is_compiling():
+    if not values.numel():
         return False
     smallest, largest = torch.aminmax(values)
     return bool(smallest >= low) and bool(largest <= high)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
+from widemax.devices import by_kernels
 from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
 from widemax.heads.exact_topk import KernelKeeper, TorchKeeper, best_keeper
 from widemax.scoring.rows import widened
@@ -57,7 +58,7 @@ def _tiles(
             yield _Tile(rows, classes, scores, tile_vectors)
 
 
-def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
+def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     """Keep products in float32: with log Z rounded to bfloat16 no probabilities sum to 1."""
     return torch.autocast(tensor.device.type, enabled=False)
 
@@ -100,11 +101,17 @@ def _log_normalizer(
     queries: Tensor, vectors: Tensor, biases: Tensor | None
 ) -> tuple[Tensor, _Unit]:
     """Return log Z, [B], and the unit in which it can be had."""
-    if not torch.compiler.is_compiling():
+    if by_kernels(queries):
         bits = _sum_powers(queries, vectors, biases, _BITS)
         if bool(bits.isfinite().all()):
             return bits / _BITS.per_nat, _BITS
     return _sum_powers(queries, vectors, biases, _NATS), _NATS
+
+
+def unit_of(log_normalizer: Tensor) -> _Unit:
+    """Return the unit in which log Z, [B], was summed by ``LinearSums``."""
+    in_bits = bool((log_normalizer * _BITS.per_nat).isfinite().all())
+    return _BITS if in_bits and by_kernels(log_normalizer) else _NATS
 
 
 def _label_scores(scores: Tensor, target_weights: Tensor) -> Tensor:
@@ -112,7 +119,7 @@ def _label_scores(scores: Tensor, target_weights: Tensor) -> Tensor:
     return (target_weights * scores.masked_fill(target_weights == 0, 0.0)).sum(-1)
 
 
-class _LinearSums(torch.autograd.Function):
+class LinearSums(torch.autograd.Function):
     """LSE_y F(i, y) and Σ_t w_it F(i, t) + ε·mean_y F(i, y), recomputing tiles in backward."""
 
     @staticmethod
@@ -125,6 +132,7 @@ class _LinearSums(torch.autograd.Function):
         target_weights: Tensor,
         smoothing: float,
     ) -> tuple[Tensor, Tensor]:
+        """Return both sums, [B] each."""
         wide_queries = widened(queries)
         log_normalizer, ctx.unit = _log_normalizer(wide_queries, vectors, biases)
         ctx.save_for_backward(queries, vectors, biases, targets, target_weights, log_normalizer)
@@ -142,6 +150,7 @@ class _LinearSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, by_sum: Tensor, by_label: Tensor) -> Gradients:
+        """Return the gradients of queries, vectors and biases."""
         queries, vectors, biases, targets, target_weights, log_normalizer = ctx.saved_tensors
         if is_asked_for_a_graph():
             inputs = (queries, vectors, biases, targets, target_weights, ctx.smoothing)
@@ -155,7 +164,7 @@ class _LinearSums(torch.autograd.Function):
         grad_vectors = empty(vectors.shape) if needs_vectors else None
         grad_biases = empty(biases.shape) if needs_biases else None
         unit, smoothing, flat_targets = ctx.unit, ctx.smoothing, targets.flatten()
-        with _without_autocast(queries):
+        with without_autocast(queries):
             # All classes of a block may be ruled out: −inf less −inf would be NaN.
             lowest = torch.finfo(log_normalizer.dtype).min
             total = log_normalizer.clamp(min=lowest)[:, None] * unit.per_nat
@@ -232,8 +241,14 @@ def linear_sums(
     LSE over all classes of F, and Σ_t w_t F(t) + ``mean_weight`` · mean over all classes of F.
     """
     arguments = (queries, vectors, biases, targets, target_weights, mean_weight)
-    with _without_autocast(queries):
-        sums: tuple[Tensor, Tensor] = _LinearSums.apply(*arguments)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling():
+        # Here, because it is made of this file, and only a compiler needs it.
+        from widemax.heads.traced import traced_sums
+
+        traced: tuple[Tensor, Tensor] = traced_sums(*arguments)
+        return traced
+    with without_autocast(queries):
+        sums: tuple[Tensor, Tensor] = LinearSums.apply(*arguments)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -263,7 +278,7 @@ def linear_scores(queries: Tensor, vectors: Tensor, biases: Tensor | None) -> Te
 
     The log normaliser is summed in float32: scores rounded to half precision would not match it.
     """
-    with _without_autocast(queries):
+    with without_autocast(queries):
         queries, vectors = widened(queries), widened(vectors)
         if vectors.dim() == 2:
             scores = queries @ vectors.T
@@ -306,6 +321,6 @@ def offer_scores(
 ) -> None:
     """Offer the scores of classes ``first_id`` and following to a keeper of the best."""
     size = _TILE_SCORES if isinstance(keeper, KernelKeeper) else _TOPK_TILE_SCORES
-    with _without_autocast(queries):
+    with without_autocast(queries):
         for tile in _tiles(widened(queries), vectors, biases, size):
             keeper.offer(tile.rows, first_id + tile.classes.start, tile.scores)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import TopK
+from widemax.devices import by_kernels
 from widemax.kernels.compiling import is_loaded
 from widemax.kernels.heads import topk as kernel
 from widemax.validation import ABSENT
@@ -26,7 +27,7 @@ def best_keeper(
     """
     if len(queries) <= _FEW and not is_loaded():
         return TorchKeeper(queries, k, exclude)
-    if queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64):
+    if by_kernels(queries) and queries.dtype in (torch.float32, torch.float64):
         return KernelKeeper(queries, k, exclude)
     return TorchKeeper(queries, k, exclude)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from widemax.declarations import Need, declare
+from widemax.devices import by_kernels
 from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
 from widemax.objectives import effective_sample_size, importance_sampling
@@ -79,7 +80,7 @@ class ImportanceHead(SamplerHead):
     """
 
     last_draw: ImportanceDraw | None
-    """What the last forward drew; None before the first."""
+    """What the last forward drew; None before the first, and where only the device knows it."""
 
     def __init__(
         self,
@@ -130,6 +131,9 @@ class ImportanceHead(SamplerHead):
         try:
             # Only the first block teaches a learning sampler: it learns from each batch once.
             while True:
+                if self.effective_size is None and not by_kernels(sample.scores):
+                    self.last_draw = None
+                    return sample
                 reached, wanted = sample.effective_size(), self.effective_size
                 enough = wanted is None or bool((reached >= wanted).all())
                 size = min(sample.size, self.max_samples - sample.size)

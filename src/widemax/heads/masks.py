@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import Candidates
+from widemax.devices import by_kernels
 from widemax.kernels.sampling.distinct import rows_among
 
 _FEW = 4
@@ -44,10 +45,9 @@ def _hits_of_shared(ids: Tensor, classes: Tensor) -> Tensor:
 
     Only the rows that have one are looked at closely: O((B + S)·log S).
     """
-    if ids.device.type == "cpu" and not torch.compiler.is_compiling():
-        rows = torch.from_numpy(rows_among(classes.numpy(), ids.numpy()))
-    else:
-        rows = torch.isin(classes, ids).nonzero()[:, 0]
+    if not by_kernels(ids, classes):
+        return ids == classes[:, None]
+    rows = torch.from_numpy(rows_among(classes.numpy(), ids.numpy()))
     if len(rows) == 0:
         return torch.zeros_like(ids, dtype=torch.bool).expand(len(classes), -1)
     hits = torch.zeros(len(classes), len(ids), dtype=torch.bool, device=ids.device)

@@ -130,11 +130,14 @@ class InfrequentHead(_NormalisedHead):
         """Return the loss of each example, [B]; those with a penalty are drawn."""
         losses = -self._mean_target_scores(batch)
         uniform = torch.rand(len(losses), device=losses.device, generator=generator)
+        factor = self.alpha / self.fraction
+        if torch.compiler.is_compiling():  # whose shapes may not depend on values
+            penalty = factor * self.log_normalizer(batch.hidden).square()
+            return losses + penalty.masked_fill(uniform >= self.fraction, 0.0).to(losses.dtype)
         chosen = (uniform < self.fraction).nonzero()[:, 0]
         if not len(chosen):
             return losses
-        log_normalizer = self.log_normalizer(batch.hidden[chosen])
-        penalty = (self.alpha / self.fraction) * log_normalizer.square()
+        penalty = factor * self.log_normalizer(batch.hidden[chosen]).square()
         return losses.index_add(0, chosen, penalty.to(losses.dtype))
 
 

@@ -86,6 +86,12 @@ class SampledHead(SamplerHead):
         self.objective = _knowing(objective, self.num_classes)
         start_biases(scorer, sampler, self.objective, num_samples, counts)
 
+    def with_objective(self, objective: Objective) -> SampledHead:
+        """Return a head on the same scorer and sampler."""
+        other = self.with_sampler(self.sampler, self.num_samples)
+        other.objective = _knowing(objective, self.num_classes)
+        return other
+
     def forward(
         self,
         hidden: Tensor,

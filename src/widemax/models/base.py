@@ -60,6 +60,9 @@ class Model(nn.Module, ABC):
     targets_follow_counts = True
     """Whether classes are targets as often as they were counted: no walks, pairs or thinning."""
 
+    trains_by_head = True
+    """Whether the losses of ``head`` over its classes are what the model is trained by."""
+
     @property
     def never_recommended(self) -> Tensor | None:
         """Classes that are read and are no answer, bool [V]; None: there are none."""
@@ -147,6 +150,13 @@ class Model(nn.Module, ABC):
         A model that knows its users also reads ``batch.users`` and ``batch.ages``.
         """
         return self.encode(batch.context)
+
+    def trained_on(self, batch: WindowBatch, generator: torch.Generator | None) -> Tensor:
+        """Return the hidden states that the head is trained on, [B, D], one for each example.
+
+        Where examples are taken apart in training, such as into pairs of words, a part is drawn.
+        """
+        return self.hidden(batch)
 
     def reading(self, windows: Windows) -> Any:
         """Return the examples of a text, each with its hidden state, read once from the beginning.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from widemax.candidates import InnerProduct
 from widemax.declarations import Need, Option
+from widemax.devices import by_kernels, demand
 
 REMOVED = float("-inf")
 """The score of a candidate that does not compete: neutral in every loss of the table."""
@@ -229,7 +230,9 @@ def correct_positives(positives: Positives, target_log_expected_count: Tensor) -
         like_positives("target_log_expected_count", target_log_expected_count, positives.scores),
         0.0,
     )
-    if not torch.compiler.is_compiling() and not all_finite(log_count):
+    if not by_kernels(log_count):
+        demand(log_count.isfinite().all(), "target_log_expected_count must be finite")
+    elif not all_finite(log_count):
         raise ValueError(
             "target_log_expected_count must be finite, got "
             f"{log_count[~log_count.isfinite()][0].item()}: -inf is a target with proposal "
@@ -251,16 +254,26 @@ def check_log_count(log_count: Tensor, scores: Tensor, hits: Tensor | None = Non
     A class of proposal probability 0 is never drawn: one that competes is an error.
     """
     check_count_shape(log_count, scores.shape)
-    if torch.compiler.is_compiling() or all_finite(log_count):
+    if not by_kernels(log_count):
+        unknown = ~log_count.isfinite()
+        fine = ~(unknown & _competing(scores, hits)).any()
+        demand(fine, "log_expected_count must be finite for every candidate that competes")
+        return log_count.masked_fill(unknown, 0.0)
+    if all_finite(log_count):
         return log_count
     unknown = ~log_count.isfinite()
-    competing = ~torch.isneginf(scores) if hits is None else ~(torch.isneginf(scores) | hits)
-    if bool((unknown & competing).any()):
+    if bool((unknown & _competing(scores, hits)).any()):
         raise ValueError(
             "log_expected_count must be finite for every candidate that competes, got "
             f"{log_count[unknown][0].item()}: a class of proposal probability 0 is never drawn"
         )
     return log_count.masked_fill(unknown, 0.0)
+
+
+def _competing(scores: Tensor, hits: Tensor | None) -> Tensor:
+    """Return which candidates are not removed, bool [B, S]."""
+    removed = torch.isneginf(scores)
+    return ~(removed if hits is None else removed | hits)
 
 
 def check_count_shape(log_count: Tensor, shape: tuple[int, ...]) -> None:

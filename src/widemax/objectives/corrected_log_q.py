@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from widemax.declarations import declare
+from widemax.devices import by_kernels
 from widemax.objectives.base import (
     Positives,
     like_positives,
@@ -87,7 +88,7 @@ def _log_other_prob(
     log_count = like_positives(
         "target_log_expected_count", target_log_expected_count, positives.scores
     )
-    if not torch.compiler.is_compiling() and bool(log_count[positives.present].isnan().any()):
+    if by_kernels(log_count) and bool(log_count[positives.present].isnan().any()):
         raise ValueError("target_log_expected_count must not be NaN")
     # In the wider of both dtypes: 1 − Q(t) loses digits where the proposal favours the target.
     log_count = log_count.to(torch.promote_types(log_count.dtype, positives.scores.dtype))

@@ -11,6 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from widemax.candidates import InnerProduct
 from widemax.declarations import declare
+from widemax.devices import by_kernels
 from widemax.objectives.base import (
     LABEL_SMOOTHING,
     OVER_ALL,
@@ -182,7 +183,7 @@ def _check_expected_counts(
     """Return both, and warn of a target expected several times: only one copy of it competes."""
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    if not torch.compiler.is_compiling() and bool((target_log_expected_count > 1e-3).any()):
+    if by_kernels(target_log_expected_count) and bool((target_log_expected_count > 1e-3).any()):
         # Without the number, so that Python shows it once and not at every batch.
         warnings.warn(
             "sampled_softmax: a target is expected more than once among the candidates, and its "

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, StateDict
 
+from widemax.devices import by_kernels
 from widemax.optim.rounding import round_stochastically
 from widemax.optim.rows import (
     GroupedRows,
@@ -188,7 +189,7 @@ class RowOptimizer(Optimizer):
 
 def zeros(shape: torch.Size, parameter: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a state of zeros on the device of a parameter, in memory paid page by page."""
-    if parameter.device.type != "cpu":
+    if not by_kernels(parameter):
         return torch.zeros(shape, dtype=dtype, device=parameter.device)
     # torch.zeros writes every page; NumPy leaves that to the system.
     return torch.from_numpy(np.zeros(shape, _NUMPY_DTYPES[dtype]))

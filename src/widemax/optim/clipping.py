@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from widemax.devices import by_kernels
 from widemax.kernels.optim import rows as kernel
 from widemax.optim.rows import arithmetic_dtype, check_gradient, fits_kernel, grouped_rows, sum_rows
 from widemax.validation import check_positive
@@ -48,16 +49,26 @@ def clip_grad_norm_(
         return torch.zeros(())
     norms = torch.stack([_norm(grad).to(grads[0].device) for grad in grads])
     total: Tensor = torch.linalg.vector_norm(norms)
+    if not by_kernels(total) and not error_if_nonfinite:
+        # By a number that stays where it is: reading it would wait for the device.
+        factor = (max_norm / (total + _ROUNDING)).clamp(max=1.0)
+        _scale(grads, torch.where(total.isfinite(), factor, 1.0))
+        return total
     if not math.isfinite(total):
         if error_if_nonfinite:
             raise ValueError(f"the norm of the gradients must be finite, got {total.item()}")
         return total
     scale = float(max_norm / (total + _ROUNDING))
     if scale < 1:
-        for grad in grads:
-            # Scaling is linear: duplicates need not be summed for it.
-            (grad._values() if grad.is_sparse else grad).mul_(scale)
+        _scale(grads, scale)
     return total
+
+
+def _scale(grads: list[Tensor], factor: float | Tensor) -> None:
+    for grad in grads:
+        # Scaling is linear: duplicates need not be summed for it.
+        values = grad._values() if grad.is_sparse else grad
+        values.mul_(factor.to(values) if isinstance(factor, Tensor) else factor)
 
 
 def _norm(grad: Tensor) -> Tensor:

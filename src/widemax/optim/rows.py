@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.devices import by_kernels
 from widemax.kernels.optim.rows import group_rows
 
 _KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -45,7 +46,7 @@ def check_gradient(parameter: Tensor, grad: Tensor) -> None:
 
 def fits_kernel(tensor: Tensor) -> bool:
     """Return whether the kernels can work in the memory of a table, or of a gradient's values."""
-    return tensor.device.type == "cpu" and tensor.dtype in _KERNEL_DTYPES and tensor.is_contiguous()
+    return by_kernels(tensor) and tensor.dtype in _KERNEL_DTYPES and tensor.is_contiguous()
 
 
 def as_rows(tensor: Tensor) -> NDArray[Any]:

@@ -211,11 +211,11 @@ def judge_next(
     model: Model, asked: Holdout, *, max_history: int, keep_per_example: bool = False
 ) -> RankingReport:
     """Rank the first item that each user chose among all classes, those they had included."""
-    examples: Any = _NextItems(asked, max_history)
+    examples: Any = NextItems(asked, max_history)
     return evaluate_ranking(model.log_prob, examples, keep_per_example=keep_per_example)
 
 
-class _NextItems:
+class NextItems:
     """The next item of each user of a holdout, as examples to rank."""
 
     def __init__(self, holdout: Holdout, reach: int) -> None:

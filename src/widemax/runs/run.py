@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import torch
@@ -68,6 +68,11 @@ from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary.spelling import Key, key_like
 
+if TYPE_CHECKING:
+    from widemax.auditing.examining.examination import Stage
+    from widemax.auditing.examining.findings import RunAudit
+    from widemax.models import Model
+
 
 class Run:
     """A trained run: its configuration, vocabulary and model, ready for questions.
@@ -96,9 +101,10 @@ class Run:
         found = trained_checkpoint(self.folder, checkpoint)
         self.step = found.step
         self.chosen = chosen_because(self.folder, found, checkpoint, self.config.metric)
-        refitted = refitted_by(self.folder, found) is not None
-        counted = refit_summary(self.folder, self.data) if refitted else self.data
-        self.model = load_model(self.folder, found, self.config, counted)
+        self._checkpoint = found
+        self._refitted = refitted_by(self.folder, found) is not None
+        self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
+        self.model = load_model(self.folder, found, self.config, self._counted)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -492,6 +498,71 @@ class Run:
             counts=self._kept.counts,
             with_seen=self._ranks_seen,
         )
+
+    def audit(
+        self,
+        *,
+        draws: int = 200,
+        examples: int | None = None,
+        num_samples: Sequence[int] = (),
+        tolerance: float = 0.03,
+        seed: int = 0,
+        keep: bool = True,
+        progress: Stage | None = None,
+    ) -> RunAudit:
+        """Measure how far the gradients of the output layer are from those of the exact softmax.
+
+        On ``examples`` of what was held out (None: some hundred), each trained on ``draws`` times;
+        nothing is changed. Where a bias is found, the cheapest remedies are tried. ``num_samples``
+        are numbers of samples against which bias and variance are shown. What was found is kept in
+        the folder, unless ``keep`` is false.
+        """
+        # Here and not above: most questions are none about gradients.
+        from widemax.runs.auditing import audit_run, keep_audit
+
+        model, corpus = self._with_proposal()
+        found = audit_run(
+            model,
+            self._counted,
+            self._kept,
+            self.config,
+            corpus=corpus,
+            step=self.step,
+            draws=draws,
+            examples=examples,
+            num_samples=num_samples,
+            tolerance=tolerance,
+            seed=seed,
+            progress=progress,
+        )
+        if keep:
+            keep_audit(self.folder, found, self.training_commands(found))
+        return found
+
+    def training_commands(self, found: RunAudit) -> list[str]:
+        """Return the commands that train with what an audit found to help most."""
+        from widemax.runs.auditing import training_commands
+
+        return training_commands(
+            found, self.folder, self.description["source"], self.description["kind"]
+        )
+
+    def stored_audit(self) -> dict[str, Any] | None:
+        """Return what the last audit found, as JSON holds it; None if there was none."""
+        from widemax.runs.auditing import stored_audit
+
+        return stored_audit(self.folder)
+
+    def _with_proposal(self) -> tuple[Model, Sequences | None]:
+        """Return the model with its sampler; one that is made from the data is made again."""
+        from widemax.models.building import UnknownProposal
+
+        if not any(isinstance(each, UnknownProposal) for each in self.model.modules()):
+            return self.model, None
+        split = split_source(self.config, self.read_source())
+        corpus = split.final if self._refitted and split.final is not None else split.sequences
+        model = load_model(self.folder, self._checkpoint, self.config, self._counted, corpus)
+        return model, corpus
 
     @property
     def has_test(self) -> bool:

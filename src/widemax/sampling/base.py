@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from widemax.candidates import Candidates
 from widemax.declarations import Option
+from widemax.devices import by_kernels
 from widemax.kernels.sampling import distinct
+from widemax.sampling.traced import let_graphs_draw, traced_draw
 from widemax.validation import (
     ABSENT,
     MAX_CLASSES,
@@ -155,6 +157,9 @@ class DrawnSampler(Sampler):
     [2.0]
     """
 
+    traced: bool = False
+    """Whether ``log_prob`` is torch's own operations on ids, which can be part of a graph."""
+
     def __init__(
         self,
         num_classes: int,
@@ -166,6 +171,12 @@ class DrawnSampler(Sampler):
         super().__init__(num_classes, limit=limit)
         self.unique = unique
         self.per_example = per_example
+        let_graphs_draw(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of a copy, which draws by itself."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        let_graphs_draw(self)
 
     @abstractmethod
     def draw(
@@ -201,7 +212,10 @@ class DrawnSampler(Sampler):
         num_samples = check_num_samples(num_samples, rows=rows)
         shape = (rows, num_samples) if self.per_example else (num_samples,)
         tries = None
-        if self.unique:
+        if torch.compiler.is_compiling():
+            ids, found = traced_draw(id(self), rows, num_samples, targets)
+            ids, tries = ids.view(shape), found.view(*shape[:-1], 1) if self.unique else None
+        elif self.unique:
             ids, tries = self.draw_distinct(shape, device=targets.device, generator=generator)
         else:
             ids = self.draw(shape, device=targets.device, generator=generator)
@@ -274,7 +288,7 @@ def first_distinct(drawn: Tensor, num_samples: int) -> tuple[Tensor, Tensor, Ten
 
     A row with fewer than S distinct ids is undefined beyond those found.
     """
-    if drawn.device.type == "cpu":
+    if by_kernels(drawn):
         ids, tries, found = distinct.first_distinct(drawn.numpy(), num_samples)
         return torch.from_numpy(ids), torch.from_numpy(tries), torch.from_numpy(found)
     return first_distinct_by_sorting(drawn, num_samples)
@@ -303,10 +317,11 @@ def log_expected_count(log_prob: Tensor, num_samples: int, tries: Tensor | None)
     if tries is None:
         return log_prob + math.log(num_samples)
     repeated = tries != num_samples
-    if tries.numel() == 1 and bool(repeated):
+    one = tries.numel() == 1 and by_kernels(tries)
+    if one and bool(repeated):
         return _log_rejecting(log_prob, tries)
     without_repeat = (log_prob + math.log(num_samples)).clamp(max=0.0)
-    if tries.numel() == 1:
+    if one:
         return without_repeat
     return torch.where(repeated, _log_rejecting(log_prob, tries), without_repeat)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.declarations import declare
+from widemax.devices import by_kernels
 from widemax.kernels.sampling.log_uniform import distinct_log_uniform
 from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler
 from widemax.validation import Counts, check_counts, check_num_samples, check_targets
@@ -36,6 +37,8 @@ class LogUniformSampler(DrawnSampler):
     >>> candidates.ids.shape, round(sampler.log_prob(torch.tensor(0)).exp().item(), 4)
     (torch.Size([4]), 0.0502)
     """
+
+    traced = True
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class LogUniformSampler(DrawnSampler):
         generator: torch.Generator | None = None,
     ) -> Candidates:
         """Draw ``num_samples`` candidates, shared by the batch or for each example."""
-        if self.unique and not self.per_example and targets.device.type == "cpu":
+        if self.unique and not self.per_example and by_kernels(targets):
             drawn = self._sample_by_kernel(num_samples, targets, generator)
             if drawn is not None:
                 return drawn

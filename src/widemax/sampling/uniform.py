@@ -32,6 +32,8 @@ class UniformSampler(DrawnSampler):
     (50, 0.001)
     """
 
+    traced = True
+
     def draw(
         self,
         shape: tuple[int, ...],

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.declarations import declare
+from widemax.devices import by_kernels
 from widemax.kernels.sampling import alias as kernel
 from widemax.sampling.base import DISTORTION, DRAWN, DRAWS, EXTRA_COUNT, DrawnSampler
 from widemax.sampling.count_file import read_counts
@@ -55,6 +56,7 @@ class UnigramSampler(DrawnSampler):
     [0.0, 0.0, 0.5, 0.5]
     """
 
+    traced = True
     _table: Tensor
     _relative_bits: Tensor
 
@@ -156,7 +158,7 @@ class UnigramSampler(DrawnSampler):
         column = torch.randint(self.num_classes, (size,), device=device, generator=generator)
         # float64: a float32 uniform is a multiple of 2^-24 and would overdraw the rarest classes.
         uniform = torch.rand(size, dtype=torch.float64, device=device, generator=generator)
-        look_up = _look_up_on_cpu if column.device.type == "cpu" else look_up_in_torch
+        look_up = _look_up_on_cpu if by_kernels(column) else look_up_in_torch
         return look_up(self._table, column, uniform).view(shape)
 
     def log_prob(self, ids: Tensor) -> Tensor:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
+
+from widemax.devices import by_kernels
 
 
 class NonFiniteError(ValueError):
@@ -25,7 +28,6 @@ def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
     the gradients, and a second over the parameters only to find the culprit. With gradients scaled
     for float16 the scaler skips such steps by itself.
 
-    >>> import torch
     >>> model = torch.nn.Linear(2, 1)
     >>> _ = model.weight.data.fill_(float("inf"))
     >>> try:
@@ -34,9 +36,13 @@ def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
     ...     print(error)
     step 7: weight holds inf, a finite number is needed
     """
-    if _is_finite(losses) and all(
-        _is_finite(parameter.grad) for parameter in model.parameters() if parameter.grad is not None
-    ):
+    grads = [each.grad for each in model.parameters() if each.grad is not None]
+    if not by_kernels(losses):
+        # All of it in one number, for the device must be waited for until it can be read.
+        sums = [_entries(each).sum().double() for each in (losses, *grads)]
+        if math.isfinite(torch.stack(sums).sum().item()):
+            return
+    if _is_finite(losses) and all(map(_is_finite, grads)):
         return
     for name, tensor in _suspects(model, losses):
         bad = tensor[~tensor.isfinite()]
@@ -58,9 +64,13 @@ def _suspects(model: nn.Module, losses: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _is_finite(tensor: Tensor) -> bool:
     """Return whether all entries are finite; their sum decides in one pass without a copy."""
     values = tensor.detach()
-    # The entries of a sparse gradient as they are: to join those of one row would cost a sort.
-    entries = values._values() if values.is_sparse else values
-    if math.isfinite(entries.sum().item()):
+    if math.isfinite(_entries(values).sum().item()):
         return True
     # Finite entries may still overflow their sum.
     return bool((values.coalesce().values() if values.is_sparse else values).isfinite().all())
+
+
+def _entries(tensor: Tensor) -> Tensor:
+    """Return the entries of a sparse gradient as they are: to join those of a row is a sort."""
+    values = tensor.detach()
+    return values._values() if values.is_sparse else values

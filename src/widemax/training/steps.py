@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -11,11 +12,16 @@ from torch import Tensor, nn
 
 from widemax.data import Sequences
 from widemax.declarations import Need, Option, Setup, declare
+from widemax.devices import find_device, moved
 from widemax.optim import OPTIMIZERS, clip_grad_norm_
 from widemax.training.averaging import RunningMean
 from widemax.training.guard import check_finite
 
 _LENGTH = "Length of the run"
+_MACHINE = "Checkpoints and machine"
+
+
+_HOST = torch.device("cpu")
 
 
 class Steps(Protocol):
@@ -85,6 +91,16 @@ STEPS = Option(
 )
 
 
+DEVICE = Option(
+    "device",
+    "cpu",
+    "Where steps are computed; auto is a GPU if torch finds one. Validation and checkpoints stay "
+    "on the CPU.",
+    choices=("auto", "cpu", "cuda", "mps"),
+    group=_MACHINE,
+)
+
+
 @declare.trainer(
     "torch",
     options=[
@@ -117,6 +133,15 @@ STEPS = Option(
         ),
         EPOCHS,
         STEPS,
+        DEVICE,
+        Option(
+            "precision",
+            "fp32",
+            "What products are computed in; bf16 is torch's autocast. Weights and sums stay "
+            "float32.",
+            choices=("fp32", "bf16"),
+            group=_MACHINE,
+        ),
     ],
     needs=[Need("model", trait="gradients", why="trains by gradients")],
 )
@@ -143,11 +168,14 @@ class GradientSteps:
         parts: Parts | None = None,
         num_targets: Tensor | None = None,
         weights: Tensor | None = None,
+        device: torch.device = _HOST,
+        precision: str = "fp32",
     ) -> None:
         """Take ``batch_size`` rows a step; given ``num_targets`` of each row, that many targets.
 
         ``weights`` [T] multiply the loss of the target at each place of the data, as the
-        ``places`` of the examples find it.
+        ``places`` of the examples find it. ``device`` is where the parameters of the optimiser are:
+        there the model is while steps are taken, and on the CPU once it is published.
         """
         if not len(examples):
             raise ValueError("there are no examples to train on")
@@ -161,7 +189,8 @@ class GradientSteps:
         if num_targets is not None:
             rows = [int(num_targets.sum())]
         self.per_epoch = sum(math.ceil(each / batch_size) for each in rows)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.device, self.precision = device, precision
+        self.generator = torch.Generator(device).manual_seed(seed)
         self._order: tuple[int, list[Tensor]] | None = None
 
     @classmethod
@@ -178,6 +207,8 @@ class GradientSteps:
                 f"batch_size must be at least {most:,}, what is predicted in one pass over a "
                 f"sequence, got {options.batch_size:,}"
             )
+        device = find_device(options.device)
+        model.to(device)
         return cls(
             model,
             optimizer(
@@ -191,12 +222,15 @@ class GradientSteps:
             parts=Parts.of(model.head.proposal, examples),
             num_targets=num_targets,
             weights=setup.corpus.relative_weights(),
+            device=device,
+            precision=options.precision,
         )
 
     def take(self, step: int, learning_rate: float) -> None:
         """Train on the batch of this step."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        self._go_to(self.device)
         if self._mean is not None:
             self._mean.hide()
         self.model.train()
@@ -204,7 +238,9 @@ class GradientSteps:
         rows = self._rows(step)
         if self._parts is not None:
             self._parts.select(rows)
-        losses = self.model(self.examples.batch(rows), generator=self.generator)
+        batch = self._there(self.examples.batch(rows))
+        with self._precision():
+            losses = self.model(batch, generator=self.generator)
         torch.autograd.backward(self._mean_of(losses, rows))
         check_finite(self.model, losses, step=step)
         if self.clip_norm:
@@ -217,7 +253,8 @@ class GradientSteps:
         """Return the mean of the losses, each times its weight; a weight of 0 does not count."""
         if self._weights is None:
             return losses.mean()
-        weights = self._weights[self.examples.places(rows)]  # type: ignore[attr-defined]
+        places = self.examples.places(rows)  # type: ignore[attr-defined]
+        weights: Tensor = self._there(self._weights[places])
         return (losses * weights).sum() / (weights > 0).sum().clamp(min=1)
 
     def _rows(self, step: int) -> Tensor:
@@ -237,30 +274,59 @@ class GradientSteps:
         groups = [rows] if self._parts is None else self._parts.grouped(rows)
         return [each for group in groups for each in torch.split(group, self.batch_size)]
 
+    def _there(self, value: Any) -> Any:
+        return value if self.device == _HOST else moved(value, self.device)
+
+    def _precision(self) -> AbstractContextManager[None]:
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def _go_to(self, device: torch.device) -> None:
+        """Move the model, the same parameters as before, where it is not there already."""
+        if self.device != _HOST:
+            self.optimizer.zero_grad()
+            self.model.to(device)
+
     def publish(self) -> None:
-        """Show the running mean of the weights, where there is one, until the next step."""
+        """Bring the model to the CPU, with the running mean of its weights where there is one.
+
+        Until the next step.
+        """
         if self._mean is not None:
             self._mean.show()
+        self._go_to(_HOST)
 
     def state(self) -> dict[str, Any]:
         """Return the state of optimiser and generators, what a mean hides and a model carries."""
-        return {
+        state = {
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "torch": torch.get_rng_state(),
             **({} if self._mean is None else {"trained": self._mean.state()}),
             **({"carried": self.model.carried} if isinstance(self.model, CarriesState) else {}),
         }
+        if self.device != _HOST:
+            state["device"] = torch.get_device_module(self.device).get_rng_state()
+            state = moved(state, _HOST)
+        return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
+        if ("device" in state) != (self.device != _HOST):
+            raise ValueError(
+                f"device = {self.device.type!r} cannot go on from a checkpoint of another device"
+            )
+        self._go_to(self.device)
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
+        if self.device != _HOST:
+            torch.get_device_module(self.device).set_rng_state(state["device"])
         torch.set_rng_state(state["torch"])
         if self._mean is not None:
             self._mean.load_state(state["trained"])
         if isinstance(self.model, CarriesState):
-            self.model.carried = state["carried"]
+            self.model.carried = self._there(state["carried"])
 
 
 class Parts:
@@ -304,8 +370,15 @@ class Parts:
         return sorted(groups, key=lambda group: int(place[group[0]]))
 
 
+def check_on_host(device: str, what: str) -> None:
+    """Refuse a device other than the CPU for what runs on no other."""
+    if device not in ("auto", "cpu"):
+        raise ValueError(f"device must be cpu or auto, got {device!r}: {what}")
+
+
 @declare.trainer(
     "fit",
+    options=[DEVICE],
     needs=[Need("model", trait="fitted", why="fits in one go")],
 )
 class FitSteps:
@@ -319,6 +392,7 @@ class FitSteps:
     @classmethod
     def build(cls, setup: Setup, model: Any) -> FitSteps:
         """Return how a run fits its model: on all it trains on."""
+        check_on_host(setup.options.device, "models that are fitted in one go run on the CPU")
         return cls(model, setup.corpus)
 
     def take(self, step: int, learning_rate: float) -> None:

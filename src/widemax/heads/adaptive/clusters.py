@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 from widemax.candidates import TopK
 from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
-from widemax.heads.exact import linear_cross_entropy, linear_scores, linear_topk
+from widemax.heads.exact import (
+    linear_cross_entropy,
+    linear_scores,
+    linear_topk,
+    without_autocast,
+)
 from widemax.scoring.rows import widened
 from widemax.validation import ABSENT
 
@@ -41,10 +46,16 @@ class _KeptCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        queries, vectors, biases, targets, target_weights, prob = ctx.saved_tensors
+        queries, vectors, biases, targets, target_weights, _ = ctx.saved_tensors
         if is_asked_for_a_graph():
             inputs = (queries, vectors, biases, targets, target_weights)
             return plain_gradients(_plain_cross_entropy, inputs, ctx.needs_input_grad, (grad,))
+        with without_autocast(queries):  # backward may run within one, too
+            return _KeptCrossEntropy._gradients(ctx, grad)
+
+    @staticmethod
+    def _gradients(ctx: Any, grad: Tensor) -> Gradients:
+        queries, vectors, _, targets, target_weights, prob = ctx.saved_tensors
         needs_queries, needs_vectors, needs_biases = ctx.needs_input_grad[:3]
         labels = target_weights * grad[:, None]
         grad_queries = grad_vectors = grad_biases = None
@@ -91,7 +102,10 @@ def cluster_cross_entropy(
     arguments = (queries, vectors, biases, targets, target_weights)
     if len(queries) * len(vectors) > _KEPT_SCORES:
         return linear_cross_entropy(*arguments)
-    losses: Tensor = _KeptCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling():
+        return _plain_cross_entropy(*arguments)
+    with without_autocast(queries):
+        losses: Tensor = _KeptCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
     return losses
 
 
@@ -114,9 +128,9 @@ class TailCluster(nn.Module):
         """Return Σ_t share_t · −log P(t | x, cluster); targets elsewhere have share 0."""
         mass = shares.sum(-1)
         local = (targets - self.start).clamp(0, self.stop - self.start - 1)
-        return mass * cluster_cross_entropy(
-            self(hidden), self.vectors, None, local, shares / mass[:, None]
-        )
+        # A row without a target here has mass 0, and its loss counts 0 times.
+        labels = shares / mass.masked_fill(mass == 0, 1.0)[:, None]
+        return mass * cluster_cross_entropy(self(hidden), self.vectors, None, local, labels)
 
 
 class OpenPart(NamedTuple):

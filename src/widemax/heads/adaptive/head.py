@@ -192,17 +192,20 @@ class AdaptiveHead(BatchHead):
         """Return the exact loss of each example, [B]; nothing is drawn."""
         ids = entries = batch.target_ids
         shares = label_shares(batch.targets, batch.hidden)
-        losses = []
+        losses: list[tuple[Tensor | None, Tensor]] = []
         for index, tail in enumerate(self._tails()):
             inside = (ids >= tail.start) & (ids < tail.stop)
             entries = entries.masked_fill(inside, self.shortlist + index)
+            if torch.compiler.is_compiling():  # whose shapes may not depend on values
+                losses.append((None, tail.losses(batch.hidden, ids, shares * inside)))
+                continue
             rows = inside.any(-1).nonzero()[:, 0]
             if len(rows):
                 tail_shares = shares[rows] * inside[rows]
                 losses.append((rows, tail.losses(batch.hidden[rows], ids[rows], tail_shares)))
         total = cluster_cross_entropy(batch.hidden, self.weight, self.bias, entries, shares)
-        for rows, tail_losses in losses:
-            total = total.index_add(0, rows, tail_losses)
+        for own, tail_losses in losses:
+            total = total + tail_losses if own is None else total.index_add(0, own, tail_losses)
         return total
 
     def scores(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:

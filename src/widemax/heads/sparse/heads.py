@@ -10,9 +10,17 @@ from entmax import entmax15, sparsemax  # type: ignore[import-untyped]
 from torch import Tensor
 
 from widemax.declarations import Option, Setup, declare
+from widemax.devices import by_kernels, demand
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
-from widemax.heads.sparse.loss import RowLosses, SparseLoss, Support, Targets, row_chunks
+from widemax.heads.sparse.loss import (
+    RowLosses,
+    SparseLoss,
+    Support,
+    Targets,
+    row_chunks,
+    traced_losses,
+)
 from widemax.kernels.heads.projection import classes_above, thresholds
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
@@ -55,6 +63,8 @@ class SparseHead(BatchHead, ScorerHead):
         """Return the loss of each example, [B]; nothing is drawn."""
         blocks = self._blocks(batch.hidden)
         labels = batch.target_ids, label_shares(batch.targets, blocks[0].queries)
+        if torch.compiler.is_compiling():
+            return traced_losses(blocks, *labels, self)
         factors = [factor for block in blocks for factor in block]
         losses: Tensor = SparseLoss.apply(self, *labels, *factors)  # type: ignore[no-untyped-call]
         return losses
@@ -83,9 +93,16 @@ class SparseHead(BatchHead, ScorerHead):
 def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, ids = scores.topk(k)
     # NaN sorts first, and so does +inf: one column shows both.
-    if not bool(values[:, 0].isfinite().all()):
-        raise ValueError("scores hold NaN or inf: check hidden and the class vectors")
+    _check_finite(values[:, 0])
     return values, ids
+
+
+def _check_finite(best: Tensor) -> None:
+    wrong = "scores hold NaN or inf: check hidden and the class vectors"
+    if not by_kernels(best):
+        demand(best.isfinite().all(), wrong)
+    elif not bool(best.isfinite().all()):
+        raise ValueError(wrong)
 
 
 @declare.head(
@@ -160,19 +177,25 @@ class _ProjectionHead(SparseHead):
 
     def support(self, scores: Tensor) -> Support:
         """Return the classes above the threshold, searched among the best, then among all."""
-        values, ids = _best(scores, min(_NARROW, self.num_classes))
-        prob = self._project_clamped(values)
-        if self.num_classes <= _NARROW or not bool((prob[:, -1] > 0).any()):
-            width = int((prob > 0).sum(-1).max())
-            values, ids, prob = values[:, :width], ids[:, :width], prob[:, :width]
-        elif scores.device.type == "cpu" and not scores.requires_grad:
-            values, ids, prob = self._wide_support(scores, values[:, :1], prob[:, 0])
-        else:
-            values, prob = scores, self._project_clamped(scores)
-            ids = torch.arange(self.num_classes, device=scores.device).expand_as(scores)
+        values, ids, prob = self._projected(scores)
         smallest = torch.finfo(prob.dtype).tiny
         log_prob = prob.clamp(min=smallest).log().masked_fill(prob == 0, -torch.inf)
         return Support(ids, values, log_prob)
+
+    def _projected(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scores, ids and probabilities of a support, and maybe of more classes."""
+        if by_kernels(scores):
+            values, ids = _best(scores, min(_NARROW, self.num_classes))
+            prob = self._project_clamped(values)
+            if self.num_classes <= _NARROW or not bool((prob[:, -1] > 0).any()):
+                width = int((prob > 0).sum(-1).max())
+                return values[:, :width], ids[:, :width], prob[:, :width]
+            if not scores.requires_grad:
+                return self._wide_support(scores, values[:, :1], prob[:, 0])
+        else:  # where nothing may be read, not even how wide a support is
+            _check_finite(scores.amax(-1))
+        ids = torch.arange(self.num_classes, device=scores.device).expand_as(scores)
+        return scores, ids, self._project_clamped(scores)
 
     def _wide_support(
         self, scores: Tensor, best: Tensor, narrow: Tensor

@@ -72,6 +72,19 @@ def _chunk(
     return found.losses, ids, torch.cat([found.by_support, found.by_targets], dim=1)
 
 
+def traced_losses(blocks: Blocks, targets: Tensor, shares: Tensor, head: SparseHead) -> Tensor:
+    """Return the losses in a compiled graph: from all scores at once, [B, V], in fixed shapes."""
+    scores = block_scores(_wide(blocks))
+    with torch.no_grad():
+        support = head.support(scores)
+        found = head.row_losses(support, Targets(targets, scores.gather(1, targets), shares))
+        by_scores = torch.zeros_like(scores).scatter_add(1, support.ids, found.by_support)
+        by_scores = by_scores.scatter_add(1, targets, found.by_targets)
+    # A term that is 0 brings the derivative, which is known; a score may be −inf where it is 0.
+    linear = (by_scores * scores.masked_fill(by_scores == 0, 0.0)).sum(-1)
+    return found.losses + (linear - linear.detach())
+
+
 def _by_block(ids: Tensor, values: Tensor, blocks: Blocks, num_classes: int) -> Iterator[Tensor]:
     """Yield a derivative as a matrix [B, C] for the classes of each block.
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from widemax.candidates import TopK
 from widemax.declarations import Option, Setup, declare
+from widemax.devices import by_kernels
 from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch
 from widemax.heads.tree.model import TreeModel, by_rows
@@ -133,8 +134,8 @@ class HierarchicalHead(BatchHead):
         k, exclude = self._check_topk(hidden, k, exclude)
         if exclude is None:
             exclude = torch.empty((len(hidden), 0), dtype=torch.int64, device=hidden.device)
-        on_cpu = hidden.device.type == "cpu"
-        best = (self._model.search if on_cpu else self._model.rank)(hidden, k, exclude)
+        model = self._model
+        best = (model.search if by_kernels(hidden) else model.rank)(hidden, k, exclude)
         if bool(best.scores.isnan().any()):
             raise ValueError("scores hold NaN: check hidden and the node vectors")
         return best

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding as look_up
 from torch.nn.functional import logsigmoid
 
 from widemax.candidates import TopK
+from widemax.devices import by_kernels
 from widemax.heads.exact import linear_scores
 from widemax.heads.tree.pair_product import pair_product
 from widemax.heads.tree.tree import Tree
@@ -32,6 +33,8 @@ class TreeModel(NamedTuple):
     def path_log_prob(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """Return log P of classes [R, S] of each row's own by their paths, O(R·S·L·D)."""
         nodes, signs = self.tree.paths(ids.flatten())
+        if not by_kernels(hidden):
+            return self._padded_log_prob(hidden, nodes, signs).view(ids.shape)
         path, step = (signs != 0).nonzero(as_tuple=True)
         # Nodes near the root are on many paths: each is looked up once, and has one gradient.
         own, place = torch.unique(nodes[path, step], return_inverse=True)
@@ -41,6 +44,15 @@ class TreeModel(NamedTuple):
             logits = logits + self.bias[own][place]
         turns = logsigmoid(logits * signs[path, step])
         return turns.new_zeros(ids.numel()).index_add(0, path, turns).view(ids.shape)
+
+    def _padded_log_prob(self, hidden: Tensor, nodes: Tensor, signs: Tensor) -> Tensor:
+        """Return the same from paths [N, L] as they are, padded with the root, in fixed shapes."""
+        vectors = self._wide(look_up(nodes, self.weight, sparse=self.sparse))
+        queries = self._wide(hidden).repeat_interleave(len(nodes) // max(len(hidden), 1), dim=0)
+        logits = (vectors * queries[:, None]).sum(-1)
+        if self.bias is not None:
+            logits = logits + self.bias[nodes]
+        return logsigmoid(logits * signs).masked_fill(signs == 0, 0.0).sum(-1)
 
     def shared_log_prob(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """Return log P of the same classes [S] for every row; each of their nodes counts once."""

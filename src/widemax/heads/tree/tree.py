@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from widemax.devices import by_kernels
 from widemax.heads.tree.builders import (
     balanced_slots,
     clustered_slots,
@@ -191,7 +192,9 @@ class Tree:
 
     def paths(self, ids: Tensor) -> Paths:
         """Return the nodes and turns of each class, [..., L], from the leaf to the root."""
-        length = int(self.depths[ids].max()) if ids.numel() else 0
+        length = len(self.level_sizes)
+        if by_kernels(ids):
+            length = int(self.depths[ids].max()) if ids.numel() else 0
         steps = [self._class_steps[ids]] if length else []
         for _ in range(length - 1):
             # A finished path has step -1; what it looks up at the end of the table is not used.

@@ -158,7 +158,7 @@ class TypeEncoder(nn.Module):
         """Return the hidden states, [B, D]."""
         context = check_ids("context", context, len(self.item_types), absent=True)
         if users is None:
-            users = torch.full((len(context),), ABSENT)
+            users = torch.full((len(context),), ABSENT, device=context.device)
         there, known = context >= 0, users >= 0
         items = self.item_weight[self.item_types[context.clamp(min=0)]] * there[..., None]
         own = self.user_weight[self.types_of(users.clamp(min=0))] * known[:, None]
@@ -235,6 +235,7 @@ class AirbnbTypes(Model):
     """Whether gradients of its own parameters hold only the rows that were used."""
     encoder: TypeEncoder
     head: FullHead
+    trains_by_head = False
 
     def __init__(
         self,
@@ -307,7 +308,7 @@ class AirbnbTypes(Model):
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each pair: of windows, of users, and of refusals."""
-        refused = torch.zeros(len(batch.targets), dtype=torch.bool)
+        refused = torch.zeros_like(batch.targets, dtype=torch.bool)
         if isinstance(batch, RequestBatch):
             refused = batch.refused
         encoder = self.encoder
@@ -330,13 +331,17 @@ class AirbnbTypes(Model):
     def _item_losses(
         self, hidden: Tensor, types: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        drawn = self.item_sampler.draw((len(types), self.num_negatives), generator=generator)
+        drawn = self.item_sampler.draw(
+            (len(types), self.num_negatives), device=types.device, generator=generator
+        )
         return _logistic(hidden, self._item_output, types, drawn)
 
     def _user_losses(
         self, hidden: Tensor, users: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        drawn = self.user_sampler.draw((len(users), self.num_negatives), generator=generator)
+        drawn = self.user_sampler.draw(
+            (len(users), self.num_negatives), device=users.device, generator=generator
+        )
         return _logistic(hidden, self.user_output, users, drawn)
 
     def _refusal_losses(self, types: Tensor, users: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.side_information import SideInformationEncoder
 from widemax.heads.exact import linear_topk
 from widemax.models.base import Model
-from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn
+from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn, one_neighbour
 from widemax.models.options import DIMENSION, MAX_HISTORY, NEIGHBOURS, SESSION_GAP, WINDOW
 from widemax.scoring import ShardedTableScorer, TableScorer
 from widemax.validation import check_exclude, check_ids, check_whole
@@ -158,6 +158,10 @@ class EGES(Model):
     def vectors_of(self, side: Tensor) -> Tensor:
         """Return the vectors [N, D] of new items, from their fields [N, S] alone."""
         return self.encoder.vectors_of(side)
+
+    def trained_on(self, batch: WindowBatch, generator: torch.Generator | None) -> Tensor:
+        """Return the vector of one item around each target, [B, D]."""
+        return self.item_vectors(one_neighbour(batch.context, generator)[:, 0].clamp(min=0))
 
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each pair of the windows."""

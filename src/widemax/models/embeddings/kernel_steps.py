@@ -23,11 +23,13 @@ from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer
 from widemax.training.guard import NonFiniteError
 from widemax.training.steps import (
+    DEVICE,
     EPOCHS,
     LEARNING_RATE,
     SCHEDULE,
     STEPS,
     WARMUP_STEPS,
+    check_on_host,
     shuffled,
 )
 from widemax.validation import check_positive, check_whole
@@ -44,7 +46,7 @@ _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
 
 @declare.trainer(
     "kernel",
-    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS, STEPS],
+    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS, STEPS, DEVICE],
     needs=[
         Need("model", trait="kernel", why="trains skip-gram and CBOW"),
         Need("head", trait="kernel", why="knows negative sampling and trees"),
@@ -132,6 +134,9 @@ class Word2VecSteps:
     @classmethod
     def build(cls, setup: Setup, model: Any) -> Word2VecSteps:
         """Return how a run trains its model: on the sentences or sessions themselves."""
+        check_on_host(
+            setup.options.device, "the word2vec kernel runs on it; --trainer torch on others, too"
+        )
         options = setup.options
         return cls(
             model,

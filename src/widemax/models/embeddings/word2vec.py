@@ -170,6 +170,10 @@ class SkipGram(WordModel):
     torch.Size([4])
     """
 
+    def trained_on(self, batch: WindowBatch, generator: torch.Generator | None) -> Tensor:
+        """Return the vector of one word around each target, [B, D]."""
+        return self.encode(one_neighbour(batch.context, generator))
+
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each pair that is kept."""
         context = self.narrowed(batch.context, generator)
@@ -180,6 +184,17 @@ class SkipGram(WordModel):
         hidden = embedding(context[there], self.encoder.weight, sparse=True)
         losses: Tensor = self.head(hidden, targets, generator=generator)
         return losses
+
+
+def one_neighbour(context: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return one class of each context [B, H], drawn evenly from those that are there, [B, 1].
+
+    >>> one_neighbour(torch.tensor([[-1, 7, -1], [-1, -1, -1]]), None).tolist()
+    [[7], [-1]]
+    """
+    drawn = torch.rand(context.shape, device=context.device, generator=generator)
+    place = drawn.masked_fill(context < 0, -1.0).argmax(1, keepdim=True)
+    return context.gather(1, place)
 
 
 def nothing_to_learn() -> Tensor:

@@ -120,6 +120,10 @@ class MIND(HistoryModel):
         interests: Tensor = self.encoder(batch.context, batch.users)
         return interests
 
+    def trained_on(self, batch: WindowBatch, generator: torch.Generator | None) -> Tensor:
+        """Return the users as their targets see them, [B, D]."""
+        return self.attend(self.hidden(batch), batch.targets)
+
     def forward(self, batch: WindowBatch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the training loss of each example, [B]."""
         interests = self.hidden(batch)

@@ -233,7 +233,7 @@ class YouTubeDNN(HistoryModel):
         """Return the items that are shown in training, the others as absent."""
         if not self.history_dropout or not self.training:
             return context
-        drawn = torch.rand(context.shape, generator=generator)
+        drawn = torch.rand(context.shape, generator=generator, device=context.device)
         return context.masked_fill(drawn < self.history_dropout, ABSENT)
 
 

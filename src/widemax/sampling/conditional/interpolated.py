@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from widemax.declarations import Option
+from widemax.devices import by_kernels
 from widemax.kernels.sampling.ngram import Slices, interpolated, responsibilities
 from widemax.ngrams.counting import MAX_ORDER, MOST_KEYS, count_ngrams
 from widemax.sampling.base import DrawnSampler
@@ -95,7 +96,7 @@ class InterpolatedSampler(DrawnSampler):
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return log p(y | context) for ids [B] or [B, S], or of any shape with one context."""
-        if ids.device.type != "cpu":
+        if not by_kernels(ids):
             return self._weighted(ids).sum(-1).log().view(ids.shape)
         rows = ids.reshape(table_shape(len(self._sizes), ids.shape))
         found = interpolated(self._present(), self._shares().numpy(), rows.numpy())
@@ -103,7 +104,7 @@ class InterpolatedSampler(DrawnSampler):
 
     def _responsibilities(self, ids: Tensor, weights: Tensor) -> Tensor:
         """Return what each component accounts for of weighted classes [B, S], [B, order + 1]."""
-        if ids.device.type == "cpu":
+        if by_kernels(ids):
             rows = ids.reshape(table_shape(len(self._sizes), ids.shape))
             weights = weights.view(rows.shape).contiguous()
             shares = self._shares().numpy()

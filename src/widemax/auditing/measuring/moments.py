@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Self
 
+import torch
 from torch import Tensor
 
 NUM_GROUPS = 20
@@ -16,6 +17,9 @@ _STUDENT_T = 2.093
 _HIDDEN_ERRORS = 3.0
 """How many standard errors of bias noise may cancel: with 3 the upper end misses 0 to 7 %."""
 
+_SKETCH_ERRORS = 2.0
+"""How many standard errors of a sketch the interval allows for, on both sides."""
+
 
 class Interval(NamedTuple):
     """An estimate and the ends of its 95 % confidence interval."""
@@ -26,9 +30,9 @@ class Interval(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Inner products of d_k = (mean gradient of group k) − g*, summed over all examples.
+    """Inner products of d_k = (mean gradient of group k) − g*, summed over the rows.
 
-    They add up over examples, so that only the gradients of a few rows are in memory at once.
+    They add up over rows, so that parts of the examples are judged alone and together.
     """
 
     gram: Tensor
@@ -37,30 +41,40 @@ class Moments(NamedTuple):
     """⟨d_k, g*⟩, float64 [K]."""
     size: float
     """‖g*‖²."""
+    squares: float = 0.0
+    """Σ over the rows of (tr ⟨d_j, d_k⟩)²: how evenly the rows share the sum."""
 
     @classmethod
     def of(cls, means: Tensor, exact: Tensor) -> Self:
-        """Return the moments of group means [K, R, W]; ``means`` is overwritten."""
-        deviations = means.sub_(exact).flatten(1)
+        """Return the moments of group means [R, K, W]; ``means`` is overwritten."""
+        deviations = means.sub_(exact[:, None])
+        grams = torch.bmm(deviations, deviations.mT).double()
         return cls(
-            gram=(deviations @ deviations.T).double(),
-            along=(deviations @ exact.flatten()).double(),
+            gram=grams.sum(0),
+            along=torch.bmm(deviations, exact[:, :, None])[..., 0].double().sum(0),
             size=float(exact.double().square().sum()),
+            squares=float(grams.diagonal(dim1=1, dim2=2).sum(1).square().sum()),
         )
 
     def plus(self, other: Self) -> Self:
-        """Return the moments of the examples of both."""
+        """Return the moments of the rows of both."""
         gram, along = self.gram + other.gram, self.along + other.along
-        return type(self)(gram, along, self.size + other.size)
+        return type(self)(gram, along, self.size + other.size, self.squares + other.squares)
+
+    @property
+    def effective_rows(self) -> float:
+        """How many rows of equal size would have this sum of squares."""
+        return float(self.gram.trace()) ** 2 / self.squares if self.squares else 1.0
 
 
-def relative_bias(moments: Moments) -> Interval:
+def relative_bias(moments: Moments, sketch_error: float = 0.0) -> Interval:
     """Return ‖E g − g*‖ / ‖g*‖ and its interval.
 
     The squared norm of a mean is too large by its variance; the mean of ⟨d_j, d_k⟩ over pairs of
     different, hence independent groups is not. Its error comes from leaving out one group at a
     time, which errs on the wide side (Efron & Stein 1981). A bias of the size of the noise may be
-    hidden by it: the upper end allows for that much in the direction where noise is worst.
+    hidden by it: the upper end allows for that much in the direction where noise is worst. Where
+    the vectors are sketches, both ends allow for the error of those.
     """
     square = _mean_of_pairs(moments.gram)
     margin = _STUDENT_T * _jackknife_error(moments.gram)
@@ -68,8 +82,8 @@ def relative_bias(moments: Moments) -> Interval:
     low = math.sqrt(max(0.0, square - margin))
     hidden = _HIDDEN_ERRORS * _largest_error(moments.gram)
     high = max(math.sqrt(max(0.0, square + margin)), math.hypot(value, hidden))
-    size = math.sqrt(moments.size)
-    return Interval(value / size, low / size, high / size)
+    size, allowed = math.sqrt(moments.size), min(1.0, _SKETCH_ERRORS * sketch_error)
+    return Interval(value / size, low * (1 - allowed) / size, high * (1 + allowed) / size)
 
 
 def relative_spread(moments: Moments, draws_per_group: int) -> float:
@@ -85,6 +99,11 @@ def cosine(moments: Moments) -> float:
     if square <= 0:
         return 0.0
     return max(-1.0, min(1.0, (moments.size + along) / math.sqrt(square * moments.size)))
+
+
+def relative_length(moments: Moments) -> float:
+    """Return ⟨E g, g*⟩ / ‖g*‖²: below 1 a step goes less far in the right direction."""
+    return 1.0 + float(moments.along.mean()) / moments.size
 
 
 def _mean_of_pairs(gram: Tensor) -> float:
