@@ -73,6 +73,20 @@ class Kernel:
         return self._function
 
 
+class Intrinsic:
+    """A function that emits code of its own within a kernel, known to Numba once that is loaded."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @functools.cached_property
+    def known(self) -> Any:
+        """What Numba calls an intrinsic."""
+        from numba.extending import intrinsic
+
+        return intrinsic(self._function)
+
+
 def njit(*, cache: bool = False, **options: Any) -> Callable[[_Function], _Function]:
     """Return what makes a function a kernel, compiled by ``numba.njit`` with these options.
 
@@ -123,6 +137,8 @@ def _put_numba_in_place(function: FunctionType) -> None:
             names[name] = numba.prange
         elif isinstance(value, Kernel):
             names[name] = value.dispatcher
+        elif isinstance(value, Intrinsic):
+            names[name] = value.known
 
 
 def _used_names(code: CodeType) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -11,12 +13,6 @@ from torch.nn.functional import softplus
 from widemax.candidates import InnerProduct
 from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
 from widemax.kernels.objectives.log_sum import lead_losses, spread_gradients
-from widemax.kernels.objectives.tiled_products import (
-    padded_size,
-    raise_by_tiles,
-    sum_over_batch,
-    tiles_fit,
-)
 from widemax.objectives.base import all_finite, check_count_shape, check_hits
 from widemax.objectives.log_sum import (
     kernel_array,
@@ -25,6 +21,11 @@ from widemax.objectives.log_sum import (
     plain_log_sum,
     run_kernel,
 )
+
+
+def _tiled() -> ModuleType:
+    """Return the products by tiles: they load Numba, which only a step of training needs."""
+    return import_module("widemax.kernels.objectives.tiled_products")
 
 
 def softmax_of_factors(
@@ -122,7 +123,7 @@ class _FactoredSoftmax(torch.autograd.Function):
             pulled = powers @ vectors[rows:] if needs_queries else vectors[:0]
         by_queries = torch.empty_like(queries)
         # What tiles add at the end is cut off.
-        by_vectors = vectors.new_empty(rows + padded_size(width), vectors.shape[1])
+        by_vectors = vectors.new_empty(rows + _tiled().padded_size(width), vectors.shape[1])
         weighted = queries.new_zeros(len(powers), queries.shape[1])
         spread_gradients(
             kernel_array(queries),
@@ -135,7 +136,7 @@ class _FactoredSoftmax(torch.autograd.Function):
             weighted=weighted.numpy(),
         )
         if needs_vectors and powers.shape[1] > width:
-            sum_over_batch(powers.numpy(), weighted.numpy(), by_vectors[rows:].numpy())
+            _tiled().sum_over_batch(powers.numpy(), weighted.numpy(), by_vectors[rows:].numpy())
         elif needs_vectors:
             torch.mm(powers.T, weighted, out=by_vectors[rows : rows + width])
         by_biases = None
@@ -168,12 +169,12 @@ def _row_sums(
     pulls: bool,
 ) -> _RowSums:
     (rows, width), dimension = product.shape, product.vectors.shape[1]
-    if not tiles_fit(rows, width, dimension):
+    if not _tiled().tiles_fit(rows, width, dimension):
         powers = product.candidate_scores()
         return _RowSums(powers, None, *run_kernel(powers, log_count, hits, temperature))
     biases = product.vectors.new_empty(0) if product.biases is None else product.biases[rows:]
     counts_and_hits = kernel_counts_and_hits((rows, width), log_count, hits)
-    sums = raise_by_tiles(
+    sums = _tiled().raise_by_tiles(
         kernel_array(product.queries),
         kernel_array(product.vectors[rows:]),
         kernel_array(biases),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import njit, prange
 from widemax.kernels.heads.topk import kth_best
 from widemax.kernels.threads import num_blocks
 

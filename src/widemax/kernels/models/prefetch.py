@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import Intrinsic, njit
 
 _LINE = 16
 """float32 numbers in one cache line of 64 bytes."""
 
 
-@intrinsic
+@Intrinsic
 def _prefetch_line(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
     """Emit LLVM's prefetch of table[row, column], for writing, kept in all caches."""
+    # Here and not above: they load Numba.
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -43,4 +43,4 @@ def _prefetch_line(typing_context: Any, table: Any, row: Any, column: Any) -> An
 def prefetch_row(table: NDArray[Any], row: int, dimension: int) -> None:
     """Start to fetch a row of a float32 table; nothing is read, so a wrong row does no harm."""
     for column in range(0, dimension, _LINE):
-        _prefetch_line(table, row, column)  # type: ignore[call-arg]
+        _prefetch_line(table, row, column)  # type: ignore[operator]

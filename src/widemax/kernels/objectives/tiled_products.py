@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import njit, prange
 from widemax.kernels.objectives.log_sum import count_extent, sum_rows
 from widemax.kernels.threads import num_blocks
 from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
