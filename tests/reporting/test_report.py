@@ -109,6 +109,7 @@ def test_a_run_is_reported(tmp_path, suffix):
     (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
     config = wm.Config(model="next-item", dimension=8, epochs=3, split="last", patience=0)
     run = wm.train(tmp_path / "log.csv", config, folder=tmp_path / "run")
+    audit = run.audit(draws=20, num_samples=(2, 4, 8))
     out = tmp_path / f"report.{suffix}"
     called = CliRunner().invoke(app, ["report", str(tmp_path / "run"), "--out", str(out)])
     assert called.exit_code == 0, called.output
@@ -117,6 +118,8 @@ def test_a_run_is_reported(tmp_path, suffix):
     assert f"{recall:.4f}" in text
     assert "recall@20 by popularity" in text
     assert "ndcg@20 in validation" in text
+    assert audit.verdict in text
+    assert "Bias and variance against the number of samples" in text
 
 
 def test_a_folder_that_is_neither_is_refused(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 
 from widemax.config.resolution import switched_off
 from widemax.evaluation import RecommendationReport
+from widemax.reporting.audit_charts import audit_charts
 from widemax.reporting.charts import Chart, Series, bar_chart, line_chart
 from widemax.reporting.page import Page, Table
 from widemax.reporting.versions import versions
@@ -35,6 +36,10 @@ def run_page(run: Run, command: str = "") -> Page:
             Table(title="Test", header=names, rows=[[f"{found[name]:.4f}" for name in names]])
         )
     parts += _curves(rows, str(run.config.metric))
+    audit = run.stored_audit()
+    if audit is not None:
+        summary.append(f"Audit: {audit['verdict']}. {audit['sentence']}")
+        parts += audit_charts(audit)
     parts.append(_settings(run))
     return Page(
         title=f"Run {run.folder.resolve().name}",
