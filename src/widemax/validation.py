@@ -41,7 +41,9 @@ def check_num_samples(num_samples: int | None, *, rows: int = 1) -> int:
     """Return ``num_samples`` if that many candidates for each of ``rows`` rows can be drawn."""
     if num_samples is None:
         raise ValueError("num_samples must be given: this sampler draws as many as it is asked for")
-    name = "num_samples" if rows <= 1 else f"num_samples for each of {rows:,} rows"
+    # A graph may not know how many rows there are.
+    alone = rows <= 1 or torch.compiler.is_compiling()
+    name = "num_samples" if alone else f"num_samples for each of {rows:,} rows"
     return check_whole(name, num_samples, 1, MAX_SAMPLES // max(rows, 1))
 
 

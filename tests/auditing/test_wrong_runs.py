@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from widemax.cli.app import app
 from widemax.config.toml import read_toml
+from widemax.declarations import table
 from widemax.declarations.table import load_plugin
 
 PLUGIN = Path(__file__).with_name("wrong_objectives.py")
@@ -25,8 +26,12 @@ def widemax(*arguments, code=0):
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin():
-    """Make the objectives known, as --plugin does before the verb."""
+    """Make the objectives known while these tests run, as --plugin does before the verb."""
     load_plugin(str(PLUGIN))
+    yield
+    for key, (declaration, _) in list(table._live.items()):
+        if PLUGIN.stem in declaration.lives:
+            del table._live[key]
 
 
 def write_log(path, items):

@@ -7,9 +7,10 @@ import torch
 
 import widemax as wm
 from widemax.candidates import InnerProduct
+from widemax.kernels.objectives import tiled_products
 from widemax.kernels.objectives.tiled_products import tiles_fit
 from widemax.kernels.tiles import HEIGHT, WIDTH
-from widemax.objectives import factored_softmax, find_from_factors
+from widemax.objectives import find_from_factors
 
 ROWS, CANDIDATES, DIMENSION = 9 * HEIGHT, 300, 2 * WIDTH
 
@@ -62,7 +63,7 @@ def test_large_scores_are_no_less_exact_than_without_tiles(monkeypatch):
     given = make(ROWS, CANDIDATES, DIMENSION, scale=30.0)
     expected = losses_and_gradients(*given, torch.float64)
     tiled = losses_and_gradients(*given, torch.float32)
-    monkeypatch.setattr(factored_softmax, "tiles_fit", lambda *_: False)
+    monkeypatch.setattr(tiled_products, "tiles_fit", lambda *_: False)
     plain = losses_and_gradients(*given, torch.float32)
     for mine, other, reference in zip(tiled, plain, expected, strict=True):
         error, usual = (mine - reference).abs().max(), (other - reference).abs().max()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +23,8 @@ def waiting(doing: str, *, in_logs: bool = True) -> Iterator[None]:
 
     On a terminal it vanishes when it is over, so that only results stay.
     """
-    if sys.stderr.isatty():
+    # What rich takes for one, without loading it.
+    if sys.stderr.isatty() or os.environ.get("FORCE_COLOR"):
         with _clock(printable(doing)):
             yield
         return

@@ -75,7 +75,9 @@ def evaluate_ranking(
 
     >>> from widemax.data import Sequences, Windows
     >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
-    >>> report = evaluate_ranking(lambda batch: torch.full((2, 4), 0.25).log(), windows)
+    >>> def log_prob(batch):
+    ...     return torch.full((len(batch.targets), 4), 0.25).log()
+    >>> report = evaluate_ranking(log_prob, windows)
     >>> round(report.loss, 4), report.mrr  # four classes alike: rank 2.5
     (1.3863, 0.4)
     """
@@ -239,6 +241,14 @@ def _predictions(
 
 def _places(found: Tensor, targets: Tensor, *, normalised: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return how many classes stand above each target, how many beside it, and its log P."""
+    # A kernel looks where it is told to: nothing else would catch a wrong row or class.
+    if found.dim() != 2 or len(found) != len(targets):
+        raise ValueError(
+            f"log_prob must return a row for each of {len(targets):,} examples, "
+            f"got {tuple(found.shape)}"
+        )
+    if not bool(((targets >= 0) & (targets < found.shape[1])).all()):
+        raise ValueError(f"targets must be classes below {found.shape[1]:,}, got {targets.max()}")
     if found.device.type == "cpu" and found.dtype == torch.float32 and found.is_contiguous():
         places = map(torch.from_numpy, target_ranks(found.numpy(), targets.numpy()))
         better, alike, log_prob = places

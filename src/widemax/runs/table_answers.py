@@ -130,7 +130,9 @@ def _solve(context: Array, tables: Mapping[str, Array], recipe: Mapping[str, Any
     vectors, confidence = tables["vectors"], float(recipe["confidence"])
     chosen = vectors[np.unique(context)]
     system = vectors.T @ vectors + confidence * (chosen.T @ chosen)
-    system[np.diag_indices(len(system))] += float(recipe["regularisation"])
+    total = len(vectors) + confidence * len(chosen)
+    penalty = float(recipe["regularisation"]) * total ** float(recipe["penalty_power"])
+    system[np.diag_indices(len(system))] += penalty
     scores: Scores = vectors @ np.linalg.solve(system, (1 + confidence) * chosen.sum(axis=0))
     return scores
 

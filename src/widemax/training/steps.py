@@ -168,7 +168,7 @@ class GradientSteps:
         parts: Parts | None = None,
         num_targets: Tensor | None = None,
         weights: Tensor | None = None,
-        device: torch.device = _HOST,
+        device: torch.device | str = "cpu",
         precision: str = "fp32",
     ) -> None:
         """Take ``batch_size`` rows a step; given ``num_targets`` of each row, that many targets.
@@ -189,8 +189,8 @@ class GradientSteps:
         if num_targets is not None:
             rows = [int(num_targets.sum())]
         self.per_epoch = sum(math.ceil(each / batch_size) for each in rows)
-        self.device, self.precision = device, precision
-        self.generator = torch.Generator(device).manual_seed(seed)
+        self.device, self.precision = torch.device(device), precision
+        self.generator = torch.Generator(self.device).manual_seed(seed)
         self._order: tuple[int, list[Tensor]] | None = None
 
     @classmethod

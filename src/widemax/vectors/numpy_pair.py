@@ -78,6 +78,7 @@ def write_numpy_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
     appended to, and keys inside it would be pickled, or padded to the longest.
 
     >>> import tempfile
+    >>> import torch
     >>> folder = Path(tempfile.mkdtemp())
     >>> write_numpy_vectors(folder, KeyedVectors(["tea"], torch.tensor([[1.0, 0.1]])))
     >>> np.load(folder / "vectors.npy").shape

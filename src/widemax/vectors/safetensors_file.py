@@ -32,6 +32,7 @@ def read_safetensors_vectors(path: str | Path) -> KeyedVectors:
     goes unnoticed. Nothing in the file can execute.
 
     >>> import tempfile
+    >>> import torch
     >>> path = Path(tempfile.mkdtemp()) / "vectors.safetensors"
     >>> write_safetensors_vectors(path, KeyedVectors(["green tea"], torch.tensor([[1.0, -0.5]])))
     >>> read_safetensors_vectors(path).vector("green tea").tolist()
@@ -110,6 +111,7 @@ def write_safetensors_vectors(path: str | Path, vectors: KeyedVectors) -> None:
     they are not metadata, of which the format allows at most 100 MB. Any key and every bit is kept.
 
     >>> import tempfile
+    >>> import torch
     >>> from safetensors.numpy import load_file
     >>> path = Path(tempfile.mkdtemp()) / "vectors.safetensors"
     >>> write_safetensors_vectors(path, KeyedVectors(["tea"], torch.tensor([[1.0, -0.5]])))

@@ -48,6 +48,7 @@ def read_word2vec_binary(path: str | Path, *, bad_rows: BadRows = "error") -> Ke
     warning that counts them.
 
     >>> import tempfile
+    >>> import torch
     >>> path = Path(tempfile.mkdtemp()) / "vectors.bin"
     >>> write_word2vec_binary(path, KeyedVectors(["tea"], torch.tensor([[1.0, -0.5]])))
     >>> read_word2vec_binary(path).vector("tea").tolist()
@@ -126,6 +127,7 @@ def write_word2vec_binary(path: str | Path, vectors: KeyedVectors) -> None:
     Keys must not contain white space, which ends a key in this format.
 
     >>> import tempfile
+    >>> import torch
     >>> path = Path(tempfile.mkdtemp()) / "vectors.bin"
     >>> write_word2vec_binary(path, KeyedVectors(["tea"], torch.tensor([[1.0]])))
     >>> path.read_bytes()

@@ -130,8 +130,9 @@ class IALS(Baseline):
         return {
             "rule": "solve",
             "table.vectors": "item_vectors",
-            "confidence": self.confidence,
+            "confidence": float(self.strength),
             "regularisation": self.regularisation,
+            "penalty_power": self.penalty_power,
         }
 
     def set_scores(self, sets: Tensor) -> Tensor:
