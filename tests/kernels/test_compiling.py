@@ -4,11 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import widemax
+from widemax.kernels import compiling
 from widemax.kernels.compiling import njit, prange, temporary_folder, watch_compiling
 
 PACKAGE = Path(widemax.__file__).parent
@@ -145,3 +148,31 @@ print("numba" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True"], done.stderr
+
+
+@njit()
+def _one_more(x):
+    return x + 1
+
+
+@njit()
+def _two_more(x):
+    return _one_more(x) + 1
+
+
+def test_threads_that_call_a_kernel_first_at_the_same_time_wait_for_it(monkeypatch):
+    """One makes it, names and all; the others must not compile what is half made."""
+    import numba  # noqa: F401 -- to load it takes longer than the others wait
+
+    put = compiling._put_numba_in_place
+
+    def put_slowly(function):
+        time.sleep(0.5)
+        put(function)
+
+    monkeypatch.setattr(compiling, "_put_numba_in_place", put_slowly)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(_two_more, 1)
+        time.sleep(0.1)
+        second = threads.submit(_two_more, 2)
+        assert (first.result(), second.result()) == (3, 4)

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -24,6 +25,8 @@ Watcher = Callable[[str], None]
 """Told the name of each kernel when it begins to be compiled, and "" when it is."""
 
 _watchers: list[Watcher] = []
+
+_making = threading.RLock()
 
 
 class prange:  # stands for Numba's, which is called so
@@ -47,21 +50,31 @@ class Kernel:
     def __init__(self, function: FunctionType, options: dict[str, Any], *, cache: bool) -> None:
         functools.update_wrapper(self, function)
         self._function, self._options, self._keeps = function, options, cache
+        self._made: Any = None
+        self._is_whole = False
 
-    @functools.cached_property
+    @property
     def dispatcher(self) -> Any:
         """What Numba makes of the function: it compiles it for each type of arguments."""
+        if not self._is_whole:
+            # One thread makes it; others that call it meanwhile wait until it is whole.
+            with _making:
+                if self._made is None:
+                    self._make()
+        return self._made
+
+    def _make(self) -> None:
         import numba
 
-        made: Any = numba.njit(**self._options)(self._function)
         # Before what it calls is looked at: functions may call each other.
-        self.__dict__["dispatcher"] = made
+        made: Any = numba.njit(**self._options)(self._function)
+        self._made = made
         _put_numba_in_place(self._function)
         if hasattr(made, "enable_caching"):  # without it, NUMBA_DISABLE_JIT is set
             _watch_compiling()
             if self._keeps:
                 made._cache = _cache_of(self._function) or made._cache
-        return made
+        self._is_whole = True
 
     def __call__(self, *arguments: Any) -> Any:
         """Compile what is not compiled for such arguments yet, and call it."""
