@@ -22,7 +22,7 @@ from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 
 if TYPE_CHECKING:
-    from widemax.comparison.race import Race
+    from widemax.comparison.race import Race, Terms
     from widemax.comparison.standings import Standing
     from widemax.comparison.trial import Job
 
@@ -88,7 +88,7 @@ def compare(
             equal=_one_of("equal", equal, ("time", "steps")),
             rates=rates,
             seeds=seeds,
-            workers=workers or len(os.sched_getaffinity(0)),
+            workers=workers or _num_cores(),
         )
         named = {
             "heads": _names(heads),
@@ -111,6 +111,13 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def _num_cores() -> int:
+    """Return how many cores this process may use; not every system says which."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
@@ -125,7 +132,7 @@ def _new_race(
     source: Path,
     folder: Path,
     settings: Settings,
-    terms: object,
+    terms: Terms,
     named: dict[str, list[str]],
     *,
     resume: bool,
@@ -159,7 +166,7 @@ def _new_race(
         source=str(source.absolute()),
         kind=kind,
         contenders=found,
-        terms=terms,  # type: ignore[arg-type]
+        terms=terms,
         plugins=list(plugins_of(sys.argv[1:])),
     )
 
