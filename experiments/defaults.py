@@ -27,6 +27,7 @@ from _stored import StoredRows, some_of
 FITTED = ("popularity", "item-knn", "ease", "ials")
 TRAINED = (
     "youtube-dnn", "two-tower", "mind", "sdm", "sasrec", "next-item", "item2vec", "airbnb", "eges",
+    "airbnb-types",
 )  # fmt: skip
 MODELS = (*FITTED, *TRAINED)
 RESULTS = Path(__file__).resolve().parent / "results"

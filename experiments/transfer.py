@@ -42,13 +42,13 @@ SETS = {
 """Where a set lies, and how it is split."""
 
 BUDGETS = {
-    ("youtube-dnn", "ml-100k"): "--epochs 12",
-    ("youtube-dnn", "ml-1m"): "--epochs 3",
-    ("youtube-dnn", "beauty"): "--epochs 12",
-    ("youtube-dnn", "gowalla"): "--epochs 4",
-    ("sasrec", "ml-100k"): "--steps 2000",
-    ("sasrec", "ml-1m"): "--steps 2500",
-    ("sasrec", "beauty"): "--steps 2500",
+    ("youtube-dnn", "ml-100k"): "--epochs 10",
+    ("youtube-dnn", "ml-1m"): "--epochs 2",
+    ("youtube-dnn", "beauty"): "--epochs 8",
+    ("youtube-dnn", "gowalla"): "--epochs 2",
+    ("sasrec", "ml-100k"): "--steps 1200",
+    ("sasrec", "ml-1m"): "--steps 1200",
+    ("sasrec", "beauty"): "--steps 1200",
 }
 """Sets of items without an order are nothing for a model of sequences."""
 
@@ -56,19 +56,16 @@ VARIANTS = {
     "youtube-dnn": (
         "",
         "--temperature 0.07",
-        "--temperature 0.15",
-        "--bias-start 1",
+        "--temperature 0.14",
         "--distortion 0.75",
-        "--dropout 0.2",
-        "--num-samples 2000",
+        "--optimizer adam",
+        "--optimizer dense-adam",
     ),
     "sasrec": (
         "",
         "--temperature 0.06",
         "--temperature 0.1",
         "--item-scale 8",
-        "--num-samples 1024",
-        "--dropout 0.2",
         "--learning-rate 0.004",
     ),
 }

@@ -164,6 +164,27 @@ def test_an_item_that_nobody_booked_is_scored_by_its_type():
     assert set(ITEM_KINDS[best].tolist()) == {2, 3}
 
 
+def test_within_a_type_items_differ_by_the_log_of_their_share():
+    counts = torch.arange(len(ITEM_KINDS)).flip(0) * 3.0
+    user_kinds, log = taste_log()
+    model = train(create(user_kinds, counts), RequestWindows(log, window=2), steps=20)
+    scores = model.scores(asked([0, 1], [[3], [1, 2]])).detach().double()
+    for kind in range(KINDS):
+        own = kind == ITEM_KINDS
+        shares = (counts[own] + 1) / (counts[own] + 1).sum()
+        by_type = scores[:, own] - shares.double().log()
+        torch.testing.assert_close(by_type, by_type[:, :1].expand_as(by_type), atol=1e-5, rtol=0)
+
+
+def test_where_all_items_are_of_one_type_the_most_popular_come_first():
+    counts = torch.tensor([40, 30, 20, 10])
+    model = AirbnbTypes.create(
+        counts, item_features=features_of(torch.zeros(4, 1, dtype=torch.int64)), dimension=4
+    )
+    found = model.log_prob(asked([-1])).exp()
+    torch.testing.assert_close(found[0], (counts + 1) / (counts + 1).sum())
+
+
 def refusal_log(num_users=400):
     """All book kind 0, and users of kind 0 kinds 1 and 2 too; kind 1 refuses users of kind 1."""
     user_kinds = torch.arange(num_users) % 2

@@ -79,37 +79,59 @@ class RequestWindows:
 
 
 class TypeScorer(Scorer):
-    """The vector of an item is that of its type.
+    """The vector of an item is that of its type, its bias how frequent it is within the type.
 
-    Formula: F(x, y) = x · o(type(y)).
+    Formula: F(x, y) = x · o(type(y)) + log s(y), s(y) the share of y in the counts of its type,
+    each item counted once more: what is left of P(y | x) where the first part is log P(type | x).
+    Without ``counts`` all items of a type have one score.
 
-    Shapes: ``item_types`` int64 [V], below T; ``weight`` [T, D]; see ``Scorer``.
+    Shapes: ``item_types`` int64 [V], below T; ``counts`` [V]; ``weight`` [T, D]; see ``Scorer``.
 
     Cost: T·D parameters; O(D) for each class that is scored.
 
     Reference: Grbovic & Cheng 2018.
 
     Use when: items are too rare, or too new, to have vectors of their own. Avoid when: they are
-    not: all items of a type have one score.
+    not: all items of a type are ranked alike for everybody.
 
-    >>> scorer = TypeScorer(torch.tensor([0, 1, 0]), 2, 4)
+    >>> scorer = TypeScorer(torch.tensor([0, 1, 0]), 2, 4, counts=torch.tensor([2, 5, 0]))
     >>> torch.equal(scorer.class_vectors()[0], scorer.class_vectors()[2])
     True
+    >>> scorer.class_biases().exp()
+    tensor([0.7500, 1.0000, 0.2500])
     """
 
     sparse = True
     """Whether gradients hold only the rows that were used: so the model reads them."""
     item_types: Tensor
+    log_shares: Tensor | None
 
-    def __init__(self, item_types: Tensor, num_types: int, dimension: int) -> None:
+    def __init__(
+        self, item_types: Tensor, num_types: int, dimension: int, *, counts: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.num_classes, self.dimension = len(item_types), dimension
         self.register_buffer("item_types", item_types, persistent=False)
+        shares = None if counts is None else _log_shares(item_types, num_types, counts)
+        self.register_buffer("log_shares", shares, persistent=False)
         self.weight = nn.Parameter(torch.zeros(num_types, dimension))
 
     def class_vectors(self, ids: Tensor | None = None) -> Tensor:
         """Return the vectors of the types of the given items, or of all."""
         return self.weight[self.item_types if ids is None else self.item_types[ids]]
+
+    def class_biases(self, ids: Tensor | None = None) -> Tensor | None:
+        """Return the log shares of the given items in their types, or of all."""
+        if self.log_shares is None or ids is None:
+            return self.log_shares
+        return self.log_shares[ids]
+
+
+def _log_shares(item_types: Tensor, num_types: int, counts: Tensor) -> Tensor:
+    """Return the log of the share of each item in the counts of its type, [V]."""
+    smoothed = counts.double() + 1
+    totals = torch.bincount(item_types, smoothed, minlength=num_types)
+    return (smoothed / totals[item_types]).log().float()
 
 
 class TypeEncoder(nn.Module):
@@ -193,6 +215,9 @@ class TypeEncoder(nn.Module):
         },
         "dimension": 32,
         "window": 5,
+        # Negatives drawn alike leave the popularity of types in the scores, which is wanted here.
+        "distortion": 0.0,
+        "max_history": 5,
     },
 )
 class AirbnbTypes(Model):
@@ -204,14 +229,14 @@ class AirbnbTypes(Model):
     type in place of a(c), and with the user's type as the one to predict from a(t). A request r
     that was refused is a negative of its user's type, both ways: −log σ(−u(user type)·o(a(r))) −
     log σ(−u(a(r))·o(user type)). A user scores y by o(a(y)) times the mean of u over their own
-    type and the types of their history.
+    type and the types of their history, plus the log of the share that y has in its type.
 
     Reference: Grbovic & Cheng, "Real-time Personalization using Embeddings for Search Ranking at
     Airbnb", 2018, section 4.
 
     Use when: bookings are too rare for a vector of each item, users have features, or hosts refuse
-    guests. Avoid when: items have enough clicks of their own (``Airbnb``): all items of a type
-    have one score, and the more frequent comes first.
+    guests. Avoid when: items have enough clicks of their own (``Airbnb``): within a type the more
+    frequent comes first, for everybody.
 
     Each row of the log is a request: booked where ``goal_column`` is true, refused where it is
     false; without that column all were booked. What a run holds out to evaluate are requests, of
@@ -260,7 +285,7 @@ class AirbnbTypes(Model):
         users, num_user_types = types_of(setup.user_features, 0)
         dimension = options.dimension
         encoder = TypeEncoder(items, num_item_types, users, num_user_types, dimension)
-        scorer = TypeScorer(items, num_item_types, dimension)
+        scorer = TypeScorer(items, num_item_types, dimension, counts=setup.counts)
         counts = torch.bincount(items, setup.counts.double(), minlength=num_item_types)
         user_counts = torch.bincount(users, minlength=num_user_types)
         return cls(
