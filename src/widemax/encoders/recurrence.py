@@ -107,20 +107,21 @@ class _States(torch.autograd.Function):
         (rows, length), size = places.shape, by_state.shape[1]
         projected = torch.addmm(bias + other_bias, vectors, by_input.T)
         gates = vectors.new_empty(rows, length, 4 * size)
-        cells, states = vectors.new_zeros(2, rows, length + 1, size).unbind()
+        cells = vectors.new_zeros(rows, length + 1, size)
+        states = vectors.new_zeros(rows, length, size)
         counts, kernels = _active(lengths, length), _kernels()
         arrays = [each.numpy() for each in (gates, projected, places, cells, states)]
         for step, count in enumerate(counts):
             own = gates[:count, step]
             if step:
-                torch.mm(states[:count, step], by_state.T, out=own)
+                torch.mm(states[:count, step - 1], by_state.T, out=own)
             else:
                 own.zero_()
             kernels.step_forward(*arrays, step, count)
         inputs = (vectors, places, lengths, by_input, by_state, bias, other_bias)
         ctx.save_for_backward(*inputs, gates, cells, states)
         ctx.counts = counts
-        return states[:, 1:]
+        return states
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
@@ -142,7 +143,7 @@ class _States(torch.autograd.Function):
             kernels.step_back(*arrays, step, count, *written)
             if step:
                 torch.mm(own, by_state, out=by_later[:count])
-                by_weight.addmm_(own.T, states[:count, step])
+                by_weight.addmm_(own.T, states[:count, step - 1])
         by_bias = by_projected.sum(0)
         return (
             by_projected @ by_input if ctx.needs_input_grad[0] else None,

@@ -12,11 +12,12 @@ from widemax.encoders.dense import dense_rows
 from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.recurrence import apart, read_rows
 from widemax.encoders.users import features_dimension, item_table, known_features
+from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
 
-Field = tuple[Tensor, Tensor]
-"""Vectors of items [U, D], and bool [U]: which of them are known."""
+Field = tuple[Tensor, Tensor | None]
+"""Vectors of items [U, D], and bool [U]: which of them are known; None: all."""
 
 _MOST_PLACES = 2**16
 _MOST_CODES = 2**28
@@ -150,7 +151,9 @@ class SDMEncoder(nn.Module):
     def _long(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
         pooled = []
         for vectors, known in fields:
-            own = torch.where(pad(known, (0, 1))[places], places, ABSENT)
+            own = places
+            if known is not None:
+                own = torch.where(pad(known, (0, 1))[places], places, ABSENT)
             if self.training and self.dropout.p:
                 dropped = self.dropout(vectors_at(vectors, own))
                 pooled.append(attention_pool(dropped, query, own >= 0))
@@ -161,15 +164,15 @@ class SDMEncoder(nn.Module):
 
     def _fields(self, items: Tensor) -> list[Field]:
         """Return the vectors [U, D] of each field of items [U], and where they are known."""
-        columns = [(self.items, items)]
+        nothing = self.query.new_zeros(self.dimension)
+        own = gather_rows(self.items.weight, items, sparse=self.items.sparse)
+        fields: list[Field] = [(own.to(nothing.dtype), None)]
         for side, column in zip(self.sides, self.codes.T, strict=True):
             assert isinstance(side, nn.Embedding)
-            columns.append((side, column[items]))
-        nothing = self.query.new_zeros(self.dimension)
-        return [
-            (context_vectors(table.weight, ids, nothing, sparse=table.sparse), ids >= 0)
-            for table, ids in columns
-        ]
+            codes = column[items]
+            vectors = context_vectors(side.weight, codes, nothing, sparse=side.sparse)
+            fields.append((vectors, codes >= 0))
+        return fields
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""

@@ -12,19 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
+from widemax.kernels.curves import sigmoid, tanh
 from widemax.kernels.registers import (
     LANES,
     add,
-    clamp,
-    divide,
     load,
     multiply,
     multiply_add,
-    round_down,
     spread,
     store,
     subtract,
-    two_to,
 )
 
 _f = np.float32
@@ -47,37 +44,37 @@ def step_forward(
     """Bend the gates of a step in place, and write the cells and states after it.
 
     ``gates`` [B, L, 4·H] hold what the states before are mapped to; to them comes the row of
-    ``projected`` [U, 4·H] that ``places`` [B, L] name. Cells and states [B, L + 1, H] begin with
-    what was before step 0. It is done for the first ``count`` rows; one whose place is -1 gets the
-    state 0.
+    ``projected`` [U, 4·H] that ``places`` [B, L] name. States are [B, L, H]; cells [B, L + 1, H]
+    begin with what was before step 0. It is done for the first ``count`` rows; one whose place is
+    -1 gets the state 0.
 
     >>> gates, cells = np.zeros((1, 1, 4 * LANES), np.float32), np.zeros((1, 2, LANES), np.float32)
-    >>> projected, states = np.zeros((1, 4 * LANES), np.float32), np.zeros_like(cells)
+    >>> projected, states = np.zeros((1, 4 * LANES), np.float32), np.zeros_like(cells[:, :1])
     >>> projected[0, 2 * LANES : 3 * LANES] = 9
     >>> step_forward(gates, projected, np.array([[0]]), cells, states, 0, 1)
-    >>> gates[0, 0, ::LANES].round(3).tolist(), states[0, :, 0].round(3).tolist()
-    ([0.5, 0.5, 1.0, 0.5], [0.0, 0.231])
+    >>> gates[0, 0, ::LANES].round(3).tolist(), round(float(states[0, 0, 0]), 3)
+    ([0.5, 0.5, 1.0, 0.5], 0.231)
     """
     size = states.shape[2]
     for row in range(count):
         place = places[row, step]
         if place < 0:
-            states[row, step + 1] = 0
+            states[row, step] = 0
             continue
         own, cell, state = gates[row], cells[row], states[row]
         for i in range(0, size, LANES):
             f, g, o = i + size, i + 2 * size, i + 3 * size
-            by_i = _sigmoid(add(load(own, step, i), load(projected, place, i)))
-            by_f = _sigmoid(add(load(own, step, f), load(projected, place, f)))
-            by_g = _tanh(add(load(own, step, g), load(projected, place, g)))
-            by_o = _sigmoid(add(load(own, step, o), load(projected, place, o)))
+            by_i = sigmoid(add(load(own, step, i), load(projected, place, i)))
+            by_f = sigmoid(add(load(own, step, f), load(projected, place, f)))
+            by_g = tanh(add(load(own, step, g), load(projected, place, g)))
+            by_o = sigmoid(add(load(own, step, o), load(projected, place, o)))
             after = multiply_add(by_f, load(cell, step, i), multiply(by_i, by_g))
             store(own, step, i, by_i)
             store(own, step, f, by_f)
             store(own, step, g, by_g)
             store(own, step, o, by_o)
             store(cell, step + 1, i, after)
-            store(state, step + 1, i, multiply(by_o, _tanh(after)))
+            store(state, step, i, multiply(by_o, tanh(after)))
 
 
 @njit(cache=True, nogil=True)
@@ -111,7 +108,7 @@ def step_back(
             f, g, o = i + size, i + 2 * size, i + 3 * size
             by_i, by_f = load(own, step, i), load(own, step, f)
             by_g, by_o = load(own, step, g), load(own, step, o)
-            bent = _tanh(load(cell, step + 1, i))
+            bent = tanh(load(cell, step + 1, i))
             grad = add(load(by_state, step, i), load(by_later, row, i))
             through = multiply(multiply(grad, by_o), subtract(one, multiply(bent, bent)))
             of_cell = add(load(by_cells, row, i), through)
@@ -133,33 +130,3 @@ def _write(
 ) -> None:
     store(target, row, column, value)
     store(totals, place, column, add(load(totals, place, column), value))
-
-
-@njit(inline="always")
-def _sigmoid(x: Register) -> Register:
-    one = spread(_f(1))
-    return divide(one, add(one, _exp(multiply(x, spread(_f(-1))))))
-
-
-@njit(inline="always")
-def _tanh(x: Register) -> Register:
-    one = spread(_f(1))
-    power = _exp(multiply(x, spread(_f(-2))))
-    return divide(subtract(one, power), add(one, power))
-
-
-@njit(inline="always")
-def _exp(x: Register) -> Register:
-    """Return e^x, as ``widemax.kernels.exponential`` does; beyond ±80 as at the limit."""
-    x = clamp(x, spread(_f(-80)), spread(_f(80)))
-    n = round_down(multiply_add(x, spread(_f(1.44269504088896341)), spread(_f(0.5))))
-    r = multiply_add(n, spread(_f(-0.693359375)), x)
-    r = multiply_add(n, spread(_f(2.12194440e-4)), r)
-    p = spread(_f(1.9875691500e-4))
-    p = multiply_add(p, r, spread(_f(1.3981999507e-3)))
-    p = multiply_add(p, r, spread(_f(8.3334519073e-3)))
-    p = multiply_add(p, r, spread(_f(4.1665795894e-2)))
-    p = multiply_add(p, r, spread(_f(1.6666665459e-1)))
-    p = multiply_add(p, r, spread(_f(5.0000001201e-1)))
-    p = multiply_add(multiply(p, r), r, add(r, spread(_f(1))))
-    return multiply(p, two_to(n))
