@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-MOST = 256 * 2**20
+MOST = 256 * 2**20  # less than a copy of the table
 NUM_CLASSES = 2_000_000
 
 PROGRAM = """
@@ -23,17 +23,17 @@ def resident(name):
     return int(next(each for each in lines if each.startswith(name)).split()[1]) * 1024
 
 torch.set_num_threads(1)
-num_classes, users, length = int(sys.argv[1]), 1024, 5
+num_classes, users, length = int(sys.argv[1]), 256, 5
 
 def judge_of(num_classes):
     counts = torch.ones(num_classes, dtype=torch.int64)
-    model = YouTubeDNN.create(counts, dimension=4, num_samples=16, sampler="uniform").eval()
+    model = YouTubeDNN.create(counts, dimension=48, num_samples=16, sampler="uniform").eval()
     items = torch.randint(num_classes, (users * length,))
     targets = Sequences(torch.arange(users) % num_classes, torch.arange(users + 1))
     log = Sequences(items, torch.arange(users + 1) * length)
     asked = Holdout(log, targets, torch.arange(users))
     if sys.argv[2] == "windows":
-        asked = Windows(log, before=length, require_context=True, positions=torch.arange(512))
+        asked = Windows(log, before=length, require_context=True, positions=torch.arange(128))
     return validation_of(model, asked, sys.argv[2].replace("windows", "loss"), max_history=length)
 
 judge_of(1000)()  # loads and compiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -73,7 +74,7 @@ class Scorer(nn.Module, ABC):
         """Return what is multiplied with the class vectors, [B, D]."""
         return hidden
 
-    def blocks(self, hidden: Tensor) -> list[ClassBlock]:
+    def blocks(self, hidden: Tensor) -> Sequence[ClassBlock]:
         """Return all classes as blocks, in the order of their ids; what is exact goes by them."""
         check_hidden(hidden, self.dimension)
         return [ClassBlock(self.queries(hidden), self.class_vectors(), self.class_biases())]
