@@ -88,6 +88,10 @@ class Scorer(nn.Module, ABC):
 
     def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) for the given classes, or for all of them."""
+        if ids is None and not torch.is_grad_enabled():
+            # By blocks, of which a scorer need not have all at once.
+            parts = [_scores_of(block) for block in self.blocks(hidden)]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         queries = self.queries(check_hidden(hidden, self.dimension))
         vectors, biases = widened(self.class_vectors(ids)), self.class_biases(ids)
         if vectors.dim() == 2:
@@ -107,6 +111,11 @@ class Scorer(nn.Module, ABC):
             vectors=self.class_vectors(both),
             biases=self.class_biases(both),
         )
+
+
+def _scores_of(block: ClassBlock) -> Tensor:
+    scores = block.queries @ widened(block.vectors).T
+    return scores if block.biases is None else scores + block.biases
 
 
 def is_plain(scorer: Scorer) -> bool:
