@@ -89,9 +89,7 @@ class Scorer(nn.Module, ABC):
     def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) for the given classes, or for all of them."""
         if ids is None and not torch.is_grad_enabled():
-            # By blocks, of which a scorer need not have all at once.
-            parts = [_scores_of(block) for block in self.blocks(hidden)]
-            return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            return self._all_scores(self.blocks(hidden))
         queries = self.queries(check_hidden(hidden, self.dimension))
         vectors, biases = widened(self.class_vectors(ids)), self.class_biases(ids)
         if vectors.dim() == 2:
@@ -102,6 +100,23 @@ class Scorer(nn.Module, ABC):
         else:
             scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
         return scores if biases is None else scores + biases
+
+    def _all_scores(self, blocks: Sequence[ClassBlock]) -> Tensor:
+        """Return the scores of all classes by blocks, of which a scorer need not have all at once.
+
+        What is kept has one place from the start: between blocks that come and go, small parts
+        would keep the memory of each from being used for the next.
+        """
+        if len(blocks) == 1:
+            return _scores_of(blocks[0])
+        scores, start = torch.empty(0), 0
+        for block in blocks:
+            found = _scores_of(block)
+            if not start:
+                scores = found.new_empty(len(found), self.num_classes)
+            scores[:, start : start + found.shape[1]] = found
+            start += found.shape[1]
+        return scores
 
     def inner_product(self, hidden: Tensor, targets: Tensor, ids: Tensor) -> InnerProduct:
         """Return the factors of F(x, t) for targets [B] and of F(x, y) for shared ids [S]."""

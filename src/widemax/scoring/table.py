@@ -30,8 +30,8 @@ SPARSE_ENTRIES = 2**22
 There a step with Adam on all rows takes some 15 times that on the rows of a batch.
 """
 
-_SCALED_ENTRIES = 2**22
-"""Values of a table that are scaled to length 1 at once where nothing is learned: 16 MB."""
+_SCALED_ENTRIES = 2**20
+"""Values of a table that are scaled to length 1 at once where nothing is learned: 4 MB."""
 
 _DTYPES = (*HALF, torch.float32, torch.float64)
 
