@@ -1,11 +1,16 @@
 """Routing and pooling by kernels, against torch's own operations in float64."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+from torch import nn
 
+from widemax.devices import plain_torch
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
-from widemax.encoders.contexts import numbered, vectors_at
+from widemax.encoders.contexts import numbered, numbered_halves, packed, vectors_at
 from widemax.encoders.pooled_attention import pool_attended
+from widemax.encoders.recurrence import _States, _states, read_rows
 from widemax.encoders.routing import route
 
 ITEMS, DIMENSION = 9, 5
@@ -128,3 +133,81 @@ def test_contexts_are_numbered_by_what_they_name(more):
     nothing, none = numbered(torch.full((2, 3), -1))
     assert len(nothing) == 0
     assert bool((none == -1).all())
+
+
+def halves_of(context, last):
+    """The last classes of each row, and those before them, by Python's own lists."""
+    rows = [[each for each in row if each >= 0] for row in context.tolist()]
+    cuts = [max(0, len(row) - last) for row in rows]
+    return [row[:cut] for row, cut in zip(rows, cuts, strict=True)], [
+        row[cut:] for row, cut in zip(rows, cuts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("last", [0, 1, 3, 6, 9])
+@pytest.mark.parametrize("way", [nullcontext, plain_torch])
+@pytest.mark.parametrize("more", [0, 2**40])
+def test_halves_name_the_last_classes_and_those_before_them(last, way, more):
+    context = torch.tensor([[7, -1, 2, 9, 7, -1], [-1, -1, -1, -1, 9, -1], [-1] * 6])
+    context[context >= 0] += more
+    with way():
+        classes, num_recent, *both = numbered_halves(context, last)
+    assert len(classes.unique()) == len(classes)
+    assert bool((both[1] < num_recent).all())
+    for places, expected in zip(both, halves_of(context, last), strict=True):
+        found = [[classes[each].item() for each in row if each >= 0] for row in places.tolist()]
+        assert found == expected
+        assert torch.equal(packed(places), places)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("size", [6, 16, 48])  # by torch, and of one register or more
+@pytest.mark.parametrize("short", [False, True])  # rows in their order, or the longest first
+def test_states_and_gradients_are_those_of_torchs_lstm(layers, size, short):
+    lstm = nn.LSTM(DIMENSION, size, layers, batch_first=True)
+    vectors = torch.randn(ITEMS, DIMENSION, requires_grad=True)
+    places = PLACES if short else torch.tensor([[3, 3, 8], [1, -1, -1], *[[4, 0, 3]] * 30])
+    inputs, known = [vectors, *lstm.parameters()], (places >= 0)[..., None]
+    found = torch.where(known, read_rows(lstm, vectors, places), 0.0)
+    expected = torch.where(known, lstm(vectors_at(vectors, places))[0], 0.0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    ways = torch.randn_like(found)
+    for one, other in zip(
+        torch.autograd.grad((found * ways).sum(), inputs),
+        torch.autograd.grad((expected * ways).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def states_of(vectors, *weights):
+    """The states by kernels, or by the plain operations that stand for them, in float64."""
+    way = _states if vectors.dtype == torch.float64 else _States.apply
+    return way(vectors, PLACES, (PLACES >= 0).sum(1), *weights)
+
+
+def test_derivatives_of_the_recurrence():
+    lstm = nn.LSTM(DIMENSION, 16)
+    weights = [each.detach() for each in lstm.parameters()]
+    assert_same_in_both_precisions(states_of, torch.randn(ITEMS, DIMENSION), *weights)
+
+
+def test_the_plain_recurrence_has_its_gradient():
+    lstm = nn.LSTM(2, 3).double()
+    vectors = torch.randn(ITEMS, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(states_of, (vectors, *lstm.parameters()))
+
+
+def test_nan_reaches_the_states():
+    lstm, vectors = nn.LSTM(1, 16, batch_first=True), torch.tensor([[1.0], [torch.nan]])
+    states = read_rows(lstm, vectors, torch.tensor([[0, 1, 0]]))
+    assert not bool(states[0, 0].isnan().any())
+    assert bool(states[0, 1:].isnan().all())
+
+
+def test_rows_of_nothing_have_no_states():
+    lstm, nothing = nn.LSTM(DIMENSION, 16), torch.full((3, 2), -1)
+    states = read_rows(lstm, torch.randn(ITEMS, DIMENSION, requires_grad=True), nothing)
+    assert states.shape == (3, 2, 16)
+    states.sum().backward()
+    assert float(lstm.weight_ih_l0.grad.abs().sum()) == 0

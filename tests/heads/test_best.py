@@ -19,9 +19,9 @@ def seeded():
         yield
 
 
-def some_interests():
+def some_interests(dimension=DIMENSION):
     """Of the rows one has copies of the first only, another one some."""
-    interests = torch.randn(ROWS, INTERESTS, DIMENSION)
+    interests = torch.randn(ROWS, INTERESTS, dimension)
     interests[0] = interests[0, :1]
     interests[3, 2:] = interests[3, 0]
     return interests
@@ -39,10 +39,15 @@ def best(interests, vectors):
     return best_products(states, vectors, starts)
 
 
-@pytest.mark.parametrize("tile", [1, 50, 2**18])
-def test_the_kernel_gives_the_maximum_and_its_gradient(tile, monkeypatch):
+# Rows of no whole register, of some, and of more than four; classes and examples of many tiles.
+@pytest.mark.parametrize(
+    ("tile", "dimension", "classes"),
+    [(1, 5, CLASSES), (50, 5, CLASSES), (2**18, 5, CLASSES), (50, 48, CLASSES), (2**18, 80, 300)],
+)
+def test_the_kernel_gives_the_maximum_and_its_gradient(tile, dimension, classes, monkeypatch):
     monkeypatch.setattr("widemax.heads.best._TILE_SCORES", tile)
-    interests, vectors = some_interests(), torch.randn(CLASSES, DIMENSION)
+    interests = some_interests(dimension) / dimension**0.5
+    vectors = torch.randn(classes, dimension)
     found = gradients(best, interests, vectors)
     expected = gradients(lambda x, v: (x @ v.T).amax(1), interests.double(), vectors.double())
     # Copies share their gradient in torch, where the kernel gives all of it to the first.
@@ -51,7 +56,15 @@ def test_the_kernel_gives_the_maximum_and_its_gradient(tile, monkeypatch):
         by_states[row, 0] = expected[1][row, [0, *range(copies, INTERESTS)]].sum(0)
         by_states[row, copies:] = 0
     for one, other in zip(found, (expected[0], by_states, expected[2]), strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-5)
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=2e-5)
+
+
+def test_the_gradient_of_many_examples_is_that_of_each():
+    interests, vectors = torch.randn(70, INTERESTS, 16), torch.randn(CLASSES, 16)
+    found = gradients(best, interests, vectors)
+    expected = gradients(lambda x, v: (x @ v.T).amax(1), interests.double(), vectors.double())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-4)
 
 
 def test_copies_are_not_multiplied():

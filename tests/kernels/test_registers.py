@@ -7,14 +7,19 @@ from widemax.kernels.compiling import njit
 from widemax.kernels.registers import (
     LANES,
     add,
+    clamp,
+    divide,
     load,
     multiply,
     multiply_add,
     peek,
+    round_down,
     spread,
     store,
     store_sums,
     store_sums_apart,
+    subtract,
+    two_to,
 )
 
 
@@ -38,6 +43,24 @@ def test_registers_are_read_combined_and_written_where_they_are_asked_for(table)
     np.testing.assert_allclose(target[0, :LANES], product + table[3, LANES : 2 * LANES], rtol=1e-5)
     assert np.isnan(target[0, LANES:]).all()
     assert np.isnan(target[1, :LANES]).all()
+
+
+@njit()
+def _bend(table, target):
+    one, other = load(table, 0, 0), load(table, 1, 0)
+    store(target, 0, 0, divide(subtract(one, other), other))
+    store(target, 1, 0, clamp(one, spread(np.float32(-0.5)), spread(np.float32(0.5))))
+    store(target, 2, 0, two_to(round_down(one)))
+
+
+def test_registers_are_divided_kept_within_limits_and_raised(table):
+    target = np.empty((3, LANES), np.float32)
+    table[0, 0] = np.nan
+    _bend(table, target)
+    one, other = table[0, :LANES], table[1, :LANES]
+    np.testing.assert_allclose(target[0], (one - other) / other, rtol=1e-6)
+    np.testing.assert_array_equal(target[1], np.clip(one, -0.5, 0.5))
+    np.testing.assert_array_equal(target[2, 1:], np.exp2(np.floor(one[1:])))
 
 
 @njit()

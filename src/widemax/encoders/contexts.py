@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag, pad
 
+from widemax.devices import by_kernels
+from widemax.kernels.encoders.numbering import number_rows
 from widemax.scoring.rows import gather_rows
 from widemax.validation import ABSENT, check_ids, check_tensor
 
@@ -111,6 +113,37 @@ def numbered(context: Tensor) -> tuple[Tensor, Tensor]:
         named = marked.nonzero()[:, 0]
         places = (marked.cumsum(0) - 1)[classes]
     return named, context.masked_scatter(known, places)
+
+
+class Halves(NamedTuple):
+    """The classes of a batch of contexts [U], and where each context has them."""
+
+    classes: Tensor
+    num_recent: int
+    """So many of the classes come first, among which are all that ``recent`` names."""
+    before: Tensor
+    recent: Tensor
+
+
+def numbered_halves(context: Tensor, last: int) -> Halves:
+    """Return the last classes of each context, at most ``last``, apart from those before them.
+
+    Both are packed, and are places among the classes that the contexts name, each once.
+
+    >>> numbered_halves(torch.tensor([[7, -1, 5, 9], [-1, -1, -1, 5]]), 2).recent
+    tensor([[ 0,  1],
+            [ 0, -1]])
+    """
+    if by_kernels(context):
+        classes, count, before, recent = number_rows(context.contiguous().numpy(), last)
+        classes, before, recent = map(torch.from_numpy, (classes, before, recent))
+        return Halves(classes, count, before, recent)
+    known = context >= 0
+    is_recent = known.flip(-1).cumsum(-1).flip(-1) <= last
+    halves = [packed(context.masked_fill(each, ABSENT)) for each in (is_recent, ~is_recent)]
+    classes, places = numbered(torch.cat(halves, dim=1))
+    width = halves[0].shape[1]
+    return Halves(classes, len(classes), places[:, :width], places[:, width:])
 
 
 def vectors_at(vectors: Tensor, places: Tensor) -> Tensor:

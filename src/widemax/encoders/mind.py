@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders.contexts import check_context, numbered, packed
+from widemax.encoders.contexts import check_context, numbered_halves
 from widemax.encoders.dense import dense_rows
 from widemax.encoders.routing import route, squash
 from widemax.encoders.users import Tower, features_dimension, item_table, known_features
@@ -84,9 +84,10 @@ class MINDEncoder(nn.Module):
 
     def forward(self, context: Tensor, users: Tensor | None = None) -> Tensor:
         """Return the interests of the users, [B, K, D]."""
-        items = packed(check_context(context, self.num_classes))
-        used = self._used(items)
-        hidden = self._route(items, used)
+        context = check_context(context, self.num_classes)
+        named, _, _, places = numbered_halves(context, context.shape[1])
+        used = self._used(places)
+        hidden = self._route(named, places, used)
         features = None
         if self.user_features is not None:
             features = known_features(self.user_features, users, context)[:, None]
@@ -117,9 +118,8 @@ class MINDEncoder(nn.Module):
         # From 2^(k+1) items on: ⌊log₂ n⌋ of them, without the rounding of a logarithm.
         return (numbers == 0) | (lengths >= 2.0 ** (numbers + 1))
 
-    def _route(self, items: Tensor, used: Tensor) -> Tensor:
-        """Return the interests of packed items [B, L] before the tower, [B, K, D]."""
-        named, places = numbered(items)
+    def _route(self, named: Tensor, places: Tensor, used: Tensor) -> Tensor:
+        """Return the interests of items [U] at packed places [B, L] before the tower, [B, K, D]."""
         vectors = gather_rows(self.items.weight, named, sparse=self.items.sparse)
         vectors = vectors.to(self.bilinear.dtype)
         mapped = vectors.detach() @ self.bilinear.detach().T

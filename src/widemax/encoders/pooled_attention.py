@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from torch.nn.functional import linear
 
 from widemax.encoders.attention import SelfAttention, attention_pool, masked_softmax
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
-from widemax.kernels.encoders.session import pooled_sessions, spread_sessions
 
 
 def pool_attended(
@@ -47,6 +47,11 @@ def pool_attended(
     return whole
 
 
+def _kernels() -> Any:
+    """Return the kernels of sessions, which load Numba: a reader who trains nothing does not."""
+    return import_module("widemax.kernels.encoders.session")
+
+
 def _known(vectors: Tensor, lengths: Tensor) -> Tensor:
     return torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None]
 
@@ -79,7 +84,7 @@ class _Pooled(torch.autograd.Function):
         by_value: Tensor,
     ) -> tuple[Tensor, Tensor]:
         inputs = (vectors, projected, lengths, query, by_value)
-        found = pooled_sessions(*(each.numpy() for each in inputs))
+        found = _kernels().pooled_sessions(*(each.numpy() for each in inputs))
         pooled, mixed, attention, weights = map(torch.from_numpy, found)
         ctx.save_for_backward(*inputs, attention, weights)
         return pooled, mixed
@@ -91,5 +96,7 @@ class _Pooled(torch.autograd.Function):
         if is_asked_for_a_graph():
             return plain_gradients(_pooled, saved[:5], ctx.needs_input_grad, grads)
         arrays = (each.contiguous().numpy() for each in (*grads, *saved))
-        vectors, projected, query, by_value = map(torch.from_numpy, spread_sessions(*arrays))
+        vectors, projected, query, by_value = map(
+            torch.from_numpy, _kernels().spread_sessions(*arrays)
+        )
         return vectors, projected, None, query, by_value

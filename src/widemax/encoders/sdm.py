@@ -7,15 +7,17 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
-from widemax.encoders.contexts import check_context, context_vectors, numbered, packed, vectors_at
+from widemax.encoders.contexts import check_context, context_vectors, numbered_halves, vectors_at
 from widemax.encoders.dense import dense_rows
 from widemax.encoders.pooled_attention import pool_attended
+from widemax.encoders.recurrence import apart, read_rows
 from widemax.encoders.users import features_dimension, item_table, known_features
+from widemax.scoring.rows import gather_rows
 from widemax.scoring.table import check_table_size
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
 
-Field = tuple[Tensor, Tensor]
-"""Vectors of items [U, D], and bool [U]: which of them are known."""
+Field = tuple[Tensor, Tensor | None]
+"""Vectors of items [U, D], and bool [U]: which of them are known; None: all."""
 
 _MOST_PLACES = 2**16
 _MOST_CODES = 2**28
@@ -89,11 +91,10 @@ class SDMEncoder(nn.Module):
         """Return the user vectors, [B, D]."""
         context = check_context(context, self.num_classes)
         query = self._query(context, users)
-        earlier, last = _split(context, self.short)
-        named, places = numbered(torch.cat([earlier, last], dim=1))
+        named, num_recent, before, session = numbered_halves(context, self.short)
         fields = self._fields(named)
-        before, session = places[:, : earlier.shape[1]], places[:, earlier.shape[1] :]
-        short, long = self._short(fields, session, query), self._long(fields, before, query)
+        recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
+        short, long = self._short(recent, session, query), self._long(fields, before, query)
         gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
         return fused
@@ -136,20 +137,23 @@ class SDMEncoder(nn.Module):
             return query
         return torch.add(query, self.profile(known_features(self.user_features, users, context)))
 
-    def _short(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
+    def _short(self, vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
         if not places.numel():
             return torch.zeros_like(query)
-        vectors = vectors_at(torch.cat([vectors for vectors, _ in fields], dim=-1), places)
-        # Padding comes last, and no state before it sees it. On CPUs without an LSTM in half
-        # precision torch fails under autocast: there the recurrence stays as wide as it is.
-        with torch.autocast("cpu", enabled=False):
-            states, _ = self.lstm(self.dropout(vectors))
-        return pool_attended(self.attention, states, (places >= 0).sum(1), query)
+        lengths = (places >= 0).sum(1)
+        if self.training and self.dropout.p:
+            # What falls at one place does not at another, even of the same item.
+            vectors = self.dropout(vectors_at(vectors, places)).flatten(0, 1)
+            places = apart(places)
+        states = read_rows(self.lstm, vectors, places)
+        return pool_attended(self.attention, states, lengths, query)
 
     def _long(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
         pooled = []
         for vectors, known in fields:
-            own = torch.where(pad(known, (0, 1))[places], places, ABSENT)
+            own = places
+            if known is not None:
+                own = torch.where(pad(known, (0, 1))[places], places, ABSENT)
             if self.training and self.dropout.p:
                 dropped = self.dropout(vectors_at(vectors, own))
                 pooled.append(attention_pool(dropped, query, own >= 0))
@@ -160,27 +164,19 @@ class SDMEncoder(nn.Module):
 
     def _fields(self, items: Tensor) -> list[Field]:
         """Return the vectors [U, D] of each field of items [U], and where they are known."""
-        columns = [(self.items, items)]
+        nothing = self.query.new_zeros(self.dimension)
+        own = gather_rows(self.items.weight, items, sparse=self.items.sparse)
+        fields: list[Field] = [(own.to(nothing.dtype), None)]
         for side, column in zip(self.sides, self.codes.T, strict=True):
             assert isinstance(side, nn.Embedding)
-            columns.append((side, column[items]))
-        nothing = self.query.new_zeros(self.dimension)
-        return [
-            (context_vectors(table.weight, ids, nothing, sparse=table.sparse), ids >= 0)
-            for table, ids in columns
-        ]
+            codes = column[items]
+            vectors = context_vectors(side.weight, codes, nothing, sparse=side.sparse)
+            fields.append((vectors, codes >= 0))
+        return fields
 
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
         return f"short={self.short}, num_heads={self.attention.num_heads}"
-
-
-def _split(context: Tensor, short: int) -> tuple[Tensor, Tensor]:
-    """Return the packed items before the last ``short`` of each row, and those last ones."""
-    known = context >= 0
-    behind = known.flip(-1).cumsum(-1).flip(-1)
-    recent = behind <= short
-    return packed(context.masked_fill(recent, ABSENT)), packed(context.masked_fill(~recent, ABSENT))
 
 
 def _check_codes(item_codes: Tensor | None, num_classes: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from typing import Protocol, Self, runtime_checkable
 
@@ -231,7 +232,7 @@ class ScorerHead(Head):
         k, exclude = self._check_topk(hidden, k, exclude)
         return block_topk(self._blocks(hidden), k, exclude=exclude)
 
-    def _blocks(self, hidden: Tensor) -> list[ClassBlock]:
+    def _blocks(self, hidden: Tensor) -> Sequence[ClassBlock]:
         """Return all classes as the scorer puts them into blocks."""
         return self.scorer.blocks(hidden)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ class _BestProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, vectors: Tensor, starts: Tensor) -> Tensor:
+        queries, vectors = queries.contiguous(), vectors.contiguous()
         shape = (len(starts) - 1, len(vectors))
         best, winners = queries.new_empty(shape), torch.empty(shape, dtype=torch.uint16)
         for own, rows, bounds, tile in _tiles(starts, shape[1]):
@@ -69,12 +71,25 @@ class _BestProducts(torch.autograd.Function):
             inputs = (queries, vectors, starts[:-1, None] + winners.long())
             return plain_gradients(_products_of, inputs, ctx.needs_input_grad, (grad,))
         grad = grad.contiguous()
+        kernels = _winners_kernels()
+        if vectors.shape[1] % kernels.LANES == 0:
+            given = (grad.numpy(), winners.numpy(), starts.numpy())
+            by_queries = torch.from_numpy(kernels.pull_winners(*given, vectors.numpy()))
+            return by_queries, torch.from_numpy(kernels.push_winners(*given, queries.numpy())), None
         by_queries, by_vectors = torch.empty_like(queries), torch.zeros_like(vectors)
         for own, rows, bounds, tile in _tiles(starts, len(vectors)):
             spread_to_winners(grad[own].numpy(), winners[own].numpy(), bounds.numpy(), tile.numpy())
             torch.mm(tile, vectors, out=by_queries[rows])
             by_vectors.addmm_(tile.T, queries[rows])
         return by_queries, by_vectors, None
+
+
+def _winners_kernels() -> Any:
+    """Return the kernels of the gradient, which load Numba: a reader who trains nothing does not.
+
+    They are worth it for rows of whole registers.
+    """
+    return import_module("widemax.kernels.heads.winners")
 
 
 def _products_of(queries: Tensor, vectors: Tensor, winners: Tensor) -> Tensor:

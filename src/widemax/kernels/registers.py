@@ -143,6 +143,66 @@ def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @_instruction
+def subtract(typing_context: Any, a: Any, b: Any) -> Any:
+    """Return a − b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fsub(*arguments)
+
+    return _register(_register, _register), generate
+
+
+@_instruction
+def divide(typing_context: Any, a: Any, b: Any) -> Any:
+    """Return a / b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fdiv(*arguments)
+
+    return _register(_register, _register), generate
+
+
+@_instruction
+def clamp(typing_context: Any, x: Any, low: Any, high: Any) -> Any:
+    """Return x, or the limit that it is beyond; NaN stays NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, low, high = arguments
+        x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
+        return builder.select(builder.fcmp_ordered(">", x, high), high, x)
+
+    return _register(_register, _register, _register), generate
+
+
+@_instruction
+def round_down(typing_context: Any, x: Any) -> Any:
+    """Return the largest whole numbers that are at most x."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_VECTOR, [_VECTOR])
+        function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, f"llvm.floor.v{LANES}f32"
+        )
+        return builder.call(function, arguments)
+
+    return _register(_register), generate
+
+
+@_instruction
+def two_to(typing_context: Any, n: Any) -> Any:
+    """Return 2^n for whole numbers from −126 to 127."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_INDEX, LANES)
+        whole = builder.fptosi(arguments[0], kind)
+        biased = builder.add(whole, ir.Constant(kind, [127] * LANES))
+        bits = builder.shl(biased, ir.Constant(kind, [23] * LANES))
+        return builder.bitcast(bits, _VECTOR)
+
+    return _register(_register), generate
+
+
+@_instruction
 def store_sums(
     typing_context: Any, table: Any, row: Any, column: Any, a: Any, b: Any, c: Any, d: Any
 ) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -73,7 +74,7 @@ class Scorer(nn.Module, ABC):
         """Return what is multiplied with the class vectors, [B, D]."""
         return hidden
 
-    def blocks(self, hidden: Tensor) -> list[ClassBlock]:
+    def blocks(self, hidden: Tensor) -> Sequence[ClassBlock]:
         """Return all classes as blocks, in the order of their ids; what is exact goes by them."""
         check_hidden(hidden, self.dimension)
         return [ClassBlock(self.queries(hidden), self.class_vectors(), self.class_biases())]
@@ -87,6 +88,8 @@ class Scorer(nn.Module, ABC):
 
     def forward(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Return F(x, y) for the given classes, or for all of them."""
+        if ids is None and not torch.is_grad_enabled():
+            return self._all_scores(self.blocks(hidden))
         queries = self.queries(check_hidden(hidden, self.dimension))
         vectors, biases = widened(self.class_vectors(ids)), self.class_biases(ids)
         if vectors.dim() == 2:
@@ -98,6 +101,23 @@ class Scorer(nn.Module, ABC):
             scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
         return scores if biases is None else scores + biases
 
+    def _all_scores(self, blocks: Sequence[ClassBlock]) -> Tensor:
+        """Return the scores of all classes by blocks, of which a scorer need not have all at once.
+
+        What is kept has one place from the start: between blocks that come and go, small parts
+        would keep the memory of each from being used for the next.
+        """
+        if len(blocks) == 1:
+            return _scores_of(blocks[0])
+        scores, start = torch.empty(0), 0
+        for block in blocks:
+            found = _scores_of(block)
+            if not start:
+                scores = found.new_empty(len(found), self.num_classes)
+            scores[:, start : start + found.shape[1]] = found
+            start += found.shape[1]
+        return scores
+
     def inner_product(self, hidden: Tensor, targets: Tensor, ids: Tensor) -> InnerProduct:
         """Return the factors of F(x, t) for targets [B] and of F(x, y) for shared ids [S]."""
         both = torch.cat([targets, ids])
@@ -106,6 +126,11 @@ class Scorer(nn.Module, ABC):
             vectors=self.class_vectors(both),
             biases=self.class_biases(both),
         )
+
+
+def _scores_of(block: ClassBlock) -> Tensor:
+    scores = block.queries @ widened(block.vectors).T
+    return scores if block.biases is None else scores + block.biases
 
 
 def is_plain(scorer: Scorer) -> bool:

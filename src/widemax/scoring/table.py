@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from widemax.candidates import ClassBlock
 from widemax.declarations import Option, Setup, declare
 from widemax.scoring.base import BIAS, SIMILARITY, TEMPERATURE, Scorer
 from widemax.scoring.made_dense import check_ddp, watch
 from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.rows import HALF, gather_rows, widened
-from widemax.validation import check_num_classes, check_positive, check_whole
+from widemax.validation import check_hidden, check_num_classes, check_positive, check_whole
 
 if TYPE_CHECKING:
     from widemax.scoring.mapped import MappedTableScorer
@@ -27,6 +29,9 @@ SPARSE_ENTRIES = 2**22
 
 There a step with Adam on all rows takes some 15 times that on the rows of a batch.
 """
+
+_SCALED_ENTRIES = 2**20
+"""Values of a table that are scaled to length 1 at once where nothing is learned: 4 MB."""
 
 _DTYPES = (*HALF, torch.float32, torch.float64)
 
@@ -220,6 +225,13 @@ class TableScorer(Scorer):
         vectors = self.weight if ids is None else self._rows(self.weight, ids)
         return scaled_vectors(vectors, self.similarity)
 
+    def blocks(self, hidden: Tensor) -> Sequence[ClassBlock]:
+        """Return all classes as blocks; a large table is not copied to be scaled as a whole."""
+        scaled = self.similarity == "cosine" and not torch.is_grad_enabled()
+        if not scaled or self.weight.numel() <= _SCALED_ENTRIES:
+            return super().blocks(hidden)
+        return _ScaledBlocks(self, self.queries(check_hidden(hidden, self.dimension)))
+
     def _rows(self, table: nn.Parameter, ids: Tensor) -> Tensor:
         sparse = self.sparse and check_ddp(self, table, by_size=self._sparse_by_size)
         return gather_rows(table, ids, sparse=sparse)
@@ -255,6 +267,35 @@ def check_table_size(num_classes: int, dimension: int) -> tuple[int, int]:
     """Return both if a table of that size may be made."""
     num_classes = check_num_classes(num_classes, limit=MAX_ENTRIES)
     return num_classes, check_whole("dimension", dimension, 1, MAX_ENTRIES // num_classes)
+
+
+class _ScaledBlocks(Sequence[ClassBlock]):
+    """The classes of a table by blocks, each scaled to length 1 when it is asked for."""
+
+    def __init__(self, scorer: TableScorer, queries: Tensor) -> None:
+        self._scorer, self._queries = scorer, queries
+        self._rows = max(1, _SCALED_ENTRIES // scorer.dimension)
+
+    def __len__(self) -> int:
+        return -(-self._scorer.num_classes // self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> ClassBlock: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[ClassBlock]: ...
+    def __getitem__(self, place: int | slice) -> ClassBlock | list[ClassBlock]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"there are {len(self)} blocks, not {place}")
+        first = place % len(self) * self._rows
+        classes = slice(first, first + self._rows)
+        biases = self._scorer.class_biases()
+        return ClassBlock(
+            self._queries,
+            scaled_vectors(self._scorer.weight[classes], self._scorer.similarity),
+            None if biases is None else biases[classes],
+        )
 
 
 def check_similarity(similarity: Similarity, temperature: float) -> None:

@@ -2,7 +2,8 @@
 
 Per row: h [L, D] are states, Q_i and K_i the queries and keys of head i, q [D] weighs the places,
 u_i [D] is what head i makes of q. A_i = softmax over m of Q_i·K_iᵀ / √d, and a = softmax over l of
-h_l·q + Σ_i Σ_m A_i[l, m]·(h_m·u_i). Attention is kept as its transpose, m by l.
+h_l·q + Σ_i Σ_m A_i[l, m]·(h_m·u_i). Attention is kept as its transpose, m by l, with columns in
+whole registers.
 """
 
 from __future__ import annotations
@@ -12,26 +13,40 @@ import math
 import numpy as np
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.encoders.rows import (
-    Ids,
-    Matrix,
-    Vector,
-    add_dots,
-    add_rows,
-    dot,
-    softmax,
-    softmax_columns,
+from widemax.kernels.curves import exp
+from widemax.kernels.encoders.register_rows import (
+    copy,
+    dots,
+    fill,
+    sum_by_column,
+    sum_rows,
+    weighted,
+    whole,
+)
+from widemax.kernels.encoders.rows import Ids, Matrix, softmax
+from widemax.kernels.registers import (
+    LANES,
+    add,
+    clamp,
+    divide,
+    load,
+    multiply,
+    multiply_add,
+    peek,
+    spread,
+    store,
+    subtract,
 )
 
 _f = np.float32
-_ONE = _f(1)
+_ONE, _INFINITE = _f(1), _f(np.inf)
 
 
 @njit(cache=True, nogil=True)
 def pooled_sessions(
     states: Matrix, projected: Matrix, lengths: Ids, queries: Matrix, by_value: Matrix
 ) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """Return Σ_l a_l·h_l [B, D], Σ_l a_l·(A_i·h)_l [B, heads, D], all A [B, heads, L²], a [B, L].
+    """Return Σ_l a_l·h_l [B, D], Σ_l a_l·(A_i·h)_l [B, heads, D], all A and a [B, L].
 
     ``states`` are [B, L, D], ``projected`` [B, L, 2·D] has the queries of all heads, then their
     keys; ``lengths`` [B] say how many places of a row count, ``queries`` [B, D] are q and
@@ -45,35 +60,51 @@ def pooled_sessions(
     ([[0.5, 0.5]], [[[0.5, 0.5]]], [[0.5, 0.5]])
     """
     (rows, width, dimension), heads = states.shape, by_value.shape[1]
-    size = dimension // heads
-    scale = _f(1 / math.sqrt(size))
+    size, places = dimension // heads, whole(width)
+    scale = spread(_f(1 / math.sqrt(size)))
     pooled, mixed = np.zeros_like(queries), np.zeros_like(by_value)
-    attention = np.zeros((rows, heads, width * width), np.float32)
+    attention = np.zeros((rows, heads, width, places), np.float32)
     weights = np.zeros((rows, width), np.float32)
-    asked, keys = np.empty((width, size), np.float32), np.empty((width, size), np.float32)
-    tops, values = np.empty(width, np.float32), np.empty(width, np.float32)
+    own = np.zeros((places, whole(dimension)), np.float32)
+    # The query, what the heads make of it, and a sum.
+    vectors = np.zeros((heads + 2, whole(dimension)), np.float32)
+    asked = np.zeros((places, whole(size)), np.float32)
+    keys = np.zeros((places, whole(size)), np.float32)
+    seen = np.zeros((places, places), np.float32)
+    scores, values = np.zeros((1, places), np.float32), np.zeros((1, places), np.float32)
     for row in range(rows):
         length = lengths[row]
         if not length:
             continue
-        own, scores = states[row, :length], weights[row, :length]
-        add_dots(scores, _ONE, own, queries[row])
+        fill(own, states[row], 0, dimension, length)
+        copy(vectors, 0, 0, queries, row, 0, dimension)
+        dots(scores, 0, own, length, vectors, 0)
         for head in range(heads):
-            _read_head(projected[row], head, asked[:length], keys[:length])
-            shares = attention[row, head, : length * length].reshape(length, length)
+            copy(vectors, 1 + head, 0, by_value[row], head, 0, dimension)
+            fill(asked, projected[row], head * size, size, length)
+            fill(keys, projected[row], dimension + head * size, size, length)
             for m in range(length):
-                add_dots(shares[m], scale, asked[:length], keys[m])
-            softmax_columns(shares, shares, tops)
-            values[:length] = 0
-            add_dots(values[:length], _ONE, own, by_value[row, head])
-            add_rows(scores, values[:length], shares)
-        softmax(scores, scores)
-        add_rows(pooled[row], scores, own)
+                dots(seen, m, asked, length, keys, m)
+            for at in range(0, length, LANES):
+                _softmax_columns(seen, at, length, scale)
+            for m in range(length):
+                copy(attention[row, head], m, 0, seen, m, 0, places)
+            dots(values, 0, own, length, vectors, 1 + head)
+            for at in range(0, length, LANES):
+                store(
+                    scores, 0, at, add(load(scores, 0, at), weighted(seen, at, values, 0, length))
+                )
+        softmax(scores[0, :length], scores[0, :length])
+        for at in range(length, places):
+            scores[0, at] = 0
+        copy(weights, row, 0, scores, 0, 0, width)
+        sum_rows(vectors, heads + 1, own, scores, 0, length)
+        copy(pooled, row, 0, vectors, heads + 1, 0, dimension)
         for head in range(heads):
-            shares = attention[row, head, : length * length].reshape(length, length)
-            values[:length] = 0
-            add_dots(values[:length], _ONE, shares, scores)
-            add_rows(mixed[row, head], values[:length], own)
+            fill(seen, attention[row, head], 0, places, length)
+            dots(values, 0, seen, length, scores, 0)
+            sum_rows(vectors, heads + 1, own, values, 0, length)
+            copy(mixed[row], head, 0, vectors, heads + 1, 0, dimension)
     return pooled, mixed, attention, weights
 
 
@@ -91,89 +122,105 @@ def spread_sessions(
 ) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     """Return the gradients of states, projections, queries and u from those of both sums."""
     (rows, width, dimension), heads = states.shape, by_value.shape[1]
-    size = dimension // heads
-    scale = _f(1 / math.sqrt(size))
+    size, places = dimension // heads, attention.shape[3]
+    scale = spread(_f(1 / math.sqrt(size)))
     by_states, by_projected = np.zeros_like(states), np.zeros_like(projected)
     by_queries, by_values = np.zeros_like(queries), np.zeros_like(by_value)
-    # What the gradient of a state is a sum of, and how much of each there is in it.
-    parts = np.empty((2 + 2 * heads, dimension), np.float32)
-    shares_of = np.zeros((2 + 2 * heads, width), np.float32)
-    along = np.empty((2, heads, width), np.float32)
-    asked, keys = np.empty((width, size), np.float32), np.empty((width, size), np.float32)
-    room, levels = np.empty((2, width * width), np.float32), np.empty(width, np.float32)
+    own = np.zeros((places, whole(dimension)), np.float32)
+    # What the gradient of a state is a sum of, and how much of each there is in it: of the gradient
+    # of the mean its weight, of the query the gradient of its score, and two for each head.
+    parts = np.zeros((2 + 2 * heads, whole(dimension)), np.float32)
+    shares = np.zeros((2 + 2 * heads, places), np.float32)
+    along = np.zeros((2 * heads, places), np.float32)
+    asked = np.zeros((places, whole(size)), np.float32)
+    keys = np.zeros((places, whole(size)), np.float32)
+    seen, by_seen = np.zeros((places, places), np.float32), np.zeros((places, places), np.float32)
+    out = np.zeros((1, whole(dimension)), np.float32)
     for row in range(rows):
         length = lengths[row]
         if not length:
             continue
-        own, share = states[row, :length], weights[row, :length]
-        parts[0], parts[1] = by_pooled[row], queries[row]
-        shares_of[:] = 0
-        along[:] = 0
-        by_score = shares_of[1, :length]
-        add_dots(by_score, _ONE, own, by_pooled[row])
+        fill(own, states[row], 0, dimension, length)
+        copy(parts, 0, 0, by_pooled, row, 0, dimension)
+        copy(parts, 1, 0, queries, row, 0, dimension)
+        copy(shares, 0, 0, weights, row, 0, width)
+        dots(shares, 1, own, length, parts, 0)
         for head in range(heads):
-            parts[2 + 2 * head], parts[3 + 2 * head] = by_mixed[row, head], by_value[row, head]
-            seen = attention[row, head, : length * length].reshape(length, length)
-            add_dots(along[0, head, :length], _ONE, own, by_mixed[row, head])
-            add_dots(along[1, head, :length], _ONE, own, by_value[row, head])
-            add_rows(by_score, along[0, head, :length], seen)
-        level = dot(share, by_score)
-        for place in range(length):
-            by_score[place] = share[place] * (by_score[place] - level)
-        shares_of[0, :length] = share
-        add_rows(by_queries[row], by_score, own)
+            end, start = 2 + 2 * head, 3 + 2 * head
+            copy(parts, end, 0, by_mixed[row], head, 0, dimension)
+            copy(parts, start, 0, by_value[row], head, 0, dimension)
+            dots(along, 2 * head, own, length, parts, end)
+            dots(along, 2 * head + 1, own, length, parts, start)
+            for at in range(0, length, LANES):
+                more = weighted(attention[row, head], at, along, 2 * head, length)
+                store(shares, 1, at, add(load(shares, 1, at), more))
+        level = _f(0)
+        for at in range(length):
+            level += shares[0, at] * shares[1, at]
+        for at in range(places):
+            # Behind the last place the weight is 0, and so is this.
+            shares[1, at] = shares[0, at] * (shares[1, at] - level) if at < length else _f(0)
+        sum_rows(out, 0, own, shares, 1, length)
+        copy(by_queries, row, 0, out, 0, 0, dimension)
         for head in range(heads):
-            seen = attention[row, head, : length * length].reshape(length, length)
-            add_dots(shares_of[2 + 2 * head, :length], _ONE, seen, share)
-            add_dots(shares_of[3 + 2 * head, :length], _ONE, seen, by_score)
-            add_rows(by_values[row, head], shares_of[3 + 2 * head, :length], own)
-            by_seen = room[0, : length * length].reshape(length, length)
-            ends, starts = along[0, head, :length], along[1, head, :length]
-            _through_softmax(seen, share, by_score, ends, starts, levels[:length], by_seen)
-            turned = room[1, : length * length].reshape(length, length)
-            turned[:] = by_seen.T
-            by_seen *= scale
-            turned *= scale
-            _read_head(projected[row], head, asked[:length], keys[:length])
+            end, start = 2 + 2 * head, 3 + 2 * head
+            fill(seen, attention[row, head], 0, places, length)
+            dots(shares, end, seen, length, shares, 0)
+            dots(shares, start, seen, length, shares, 1)
+            sum_rows(out, 0, own, shares, start, length)
+            copy(by_values[row], head, 0, out, 0, 0, dimension)
+            for at in range(0, length, LANES):
+                _through_softmax(seen, by_seen, shares, along, 2 * head, at, length, scale)
+            fill(asked, projected[row], head * size, size, length)
+            fill(keys, projected[row], dimension + head * size, size, length)
             first = head * size
+            into = by_projected[row]
             for place in range(length):
-                into = by_projected[row, place]
-                add_rows(into[first : first + size], turned[place], keys[:length])
-                first_key = dimension + first
-                add_rows(into[first_key : first_key + size], by_seen[place], asked[:length])
+                sum_by_column(out, 0, keys, by_seen, place, length)
+                copy(into, place, first, out, 0, 0, size)
+                sum_rows(out, 0, asked, by_seen, place, length)
+                copy(into, place, dimension + first, out, 0, 0, size)
         for place in range(length):
-            add_rows(by_states[row, place], shares_of[:, place].copy(), parts)
+            sum_by_column(out, 0, parts, shares, place, 2 + 2 * heads)
+            copy(by_states[row], place, 0, out, 0, 0, dimension)
     return by_states, by_projected, by_queries, by_values
 
 
-@njit(cache=True, nogil=True)
-def _read_head(projected: Matrix, head: int, asked: Matrix, keys: Matrix) -> None:
-    """Copy the queries and keys of one head, so that they stand row after row."""
-    length, size = keys.shape
-    first, dimension = head * size, projected.shape[1] // 2
-    for place in range(length):
-        asked[place] = projected[place, first : first + size]
-        keys[place] = projected[place, dimension + first : dimension + first + size]
+@njit(inline="always")
+def _softmax_columns(scores: Matrix, column: int, count: int, scale: object) -> None:
+    """Write the softmax over the first rows of a register of scores, times ``scale``."""
+    infinite = spread(_INFINITE)
+    top = load(scores, 0, column)
+    for m in range(1, count):
+        top = clamp(top, load(scores, m, column), infinite)
+    total = spread(_f(0))
+    for m in range(count):
+        power = exp(multiply(subtract(load(scores, m, column), top), scale))
+        store(scores, m, column, power)
+        total = add(total, power)
+    share = divide(spread(_ONE), total)
+    for m in range(count):
+        store(scores, m, column, multiply(load(scores, m, column), share))
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _through_softmax(
     seen: Matrix,
-    share: Vector,
-    by_score: Vector,
-    ends: Vector,
-    starts: Vector,
-    levels: Vector,
     by_seen: Matrix,
+    shares: Matrix,
+    along: Matrix,
+    head: int,
+    column: int,
+    count: int,
+    scale: object,
 ) -> None:
-    """Write A·(g − Σ_m A·g) of each column l, where g = a_l·e_m + s_l·v_m."""
-    levels[:] = 0
-    for m in range(len(seen)):
-        for place in range(len(levels)):
-            grad = share[place] * ends[m] + by_score[place] * starts[m]
-            by_seen[m, place] = grad
-        for place in range(len(levels)):
-            levels[place] += seen[m, place] * by_seen[m, place]
-    for m in range(len(seen)):
-        for place in range(len(levels)):
-            by_seen[m, place] = seen[m, place] * (by_seen[m, place] - levels[place])
+    """Write A·(g − Σ_m A·g), times ``scale``, of a register of columns; g = a_l·e_m + s_l·v_m."""
+    share, by_score, level = load(shares, 0, column), load(shares, 1, column), spread(_f(0))
+    for m in range(count):
+        end, start = spread(peek(along, head, m)), spread(peek(along, head + 1, m))
+        grad = multiply_add(share, end, multiply(by_score, start))
+        store(by_seen, m, column, grad)
+        level = multiply_add(load(seen, m, column), grad, level)
+    for m in range(count):
+        grad = subtract(load(by_seen, m, column), level)
+        store(by_seen, m, column, multiply(multiply(load(seen, m, column), grad), scale))

@@ -1,0 +1,32 @@
+"""The names of the room: each is imported when it is first asked for."""
+
+from .features import FeatureField as FeatureField
+from .features import FeatureSchema as FeatureSchema
+from .features import FeatureTable as FeatureTable
+from .features import infer_fields as infer_fields
+from .features import read_features as read_features
+from .graph import ItemGraph as ItemGraph
+from .phrases import join_phrases as join_phrases
+from .reading import Source as Source
+from .reading import core_of as core_of
+from .reading import encode_corpus as encode_corpus
+from .reading import encode_text as encode_text
+from .reading import encoded_again as encoded_again
+from .reading import read_corpus as read_corpus
+from .reading import read_source as read_source
+from .sample_corpus import python_reference as python_reference
+from .sequences import Sequences as Sequences
+from .sequences import WindowBatch as WindowBatch
+from .sequences import Windows as Windows
+from .sessions import sessions_of as sessions_of
+from .simulation.shop import SimulatedShop as SimulatedShop
+from .simulation.world import SimulatedWorld as SimulatedWorld
+from .skip_gram_pairs import skipgrams as skipgrams
+from .skip_gram_pairs import zipf_sampling_table as zipf_sampling_table
+from .splitting import Holdout as Holdout
+from .splitting import LogSplit as LogSplit
+from .splitting import leave_one_out as leave_one_out
+from .splitting import read_split as read_split
+from .splitting import split_at_times as split_at_times
+from .splitting import split_by_time as split_by_time
+from .splitting import split_by_user as split_by_user

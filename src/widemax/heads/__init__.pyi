@@ -1,0 +1,30 @@
+"""The names of the room: each is imported when it is first asked for."""
+
+from .adaptive import AdaptiveHead as AdaptiveHead
+from .adaptive import CostModel as CostModel
+from .base import BatchHead as BatchHead
+from .base import Head as Head
+from .base import ScorerHead as ScorerHead
+from .conversion import as_full_head as as_full_head
+from .conversion import as_sampled_head as as_sampled_head
+from .conversion import as_table as as_table
+from .conversion import class_vectors_of as class_vectors_of
+from .conversion import copy_class_vectors as copy_class_vectors
+from .full import FullHead as FullHead
+from .importance import ImportanceDraw as ImportanceDraw
+from .importance import ImportanceHead as ImportanceHead
+from .layered import LayeredHead as LayeredHead
+from .masks import hits_by_class as hits_by_class
+from .masks import hits_by_query as hits_by_query
+from .normalised import InfrequentHead as InfrequentHead
+from .normalised import LogNormalizerStatistics as LogNormalizerStatistics
+from .normalised import SelfNormalisedHead as SelfNormalisedHead
+from .normalised import log_normalizer_statistics as log_normalizer_statistics
+from .sampled import SampledHead as SampledHead
+from .sparse import Entmax15Head as Entmax15Head
+from .sparse import SparseHead as SparseHead
+from .sparse import SparsemaxHead as SparsemaxHead
+from .sparse import TopKSoftmaxHead as TopKSoftmaxHead
+from .tree import HierarchicalHead as HierarchicalHead
+from .tree import Tree as Tree
+from .tree import TreeSummary as TreeSummary

@@ -1,0 +1,123 @@
+"""Sums and products of a few short rows, a register at a time.
+
+Tables are [n, D] of whole registers, filled with zeros where the data ends before; those that
+``dots`` reads have rows in fours. Every function becomes part of its caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from widemax.kernels.compiling import njit
+from widemax.kernels.registers import (
+    LANES,
+    add,
+    load,
+    multiply_add,
+    peek,
+    spread,
+    store,
+    store_sums,
+)
+
+_f = np.float32
+
+Matrix = NDArray[np.float32]
+
+
+@njit(inline="always")
+def whole(count: int) -> int:
+    """Return the next multiple of ``LANES``."""
+    return -(-count // LANES) * LANES
+
+
+@njit(inline="always")
+def fill(table: Matrix, source: Matrix, first: int, size: int, count: int) -> None:
+    """Copy ``size`` columns of the first rows of a source, and clear the rows behind them."""
+    zero = spread(_f(0))
+    for row in range(count):
+        copy(table, row, 0, source, row, first, size)
+    for row in range(count, len(source)):
+        for j in range(0, table.shape[1], LANES):
+            store(table, row, j, zero)
+
+
+@njit(inline="always")
+def copy(
+    table: Matrix, row: int, first: int, source: Matrix, of: int, start: int, size: int
+) -> None:
+    """Copy ``size`` numbers of row ``of`` of a source, from ``start`` on, into a row of a table."""
+    if size % LANES:
+        for j in range(size):
+            table[row, first + j] = source[of, start + j]
+    else:
+        for j in range(0, size, LANES):
+            store(table, row, first + j, load(source, of, start + j))
+
+
+@njit(inline="always")
+def dots(out: Matrix, place: int, rows: Matrix, count: int, table: Matrix, x: int) -> None:
+    """Write the products of the first rows with row ``x`` of a table to row ``place`` of ``out``.
+
+    They are written in fours: there may be up to three more than asked for.
+    """
+    zero = spread(_f(0))
+    for i in range(0, count, 4):
+        a, b, c, d = zero, zero, zero, zero
+        for j in range(0, rows.shape[1], LANES):
+            factor = load(table, x, j)
+            a = multiply_add(load(rows, i, j), factor, a)
+            b = multiply_add(load(rows, i + 1, j), factor, b)
+            c = multiply_add(load(rows, i + 2, j), factor, c)
+            d = multiply_add(load(rows, i + 3, j), factor, d)
+        store_sums(out, place, i, a, b, c, d)
+
+
+@njit(inline="always")
+def weighted(rows: Matrix, column: int, weights: Matrix, place: int, count: int) -> Any:
+    """Return the sum of a register of the first rows, weighted by row ``place`` of a table."""
+    one, two = spread(_f(0)), spread(_f(0))
+    for i in range(0, count - 1, 2):
+        # Two sums that do not wait for each other.
+        one = multiply_add(spread(peek(weights, place, i)), load(rows, i, column), one)
+        two = multiply_add(spread(peek(weights, place, i + 1)), load(rows, i + 1, column), two)
+    if count % 2:
+        one = multiply_add(
+            spread(peek(weights, place, count - 1)), load(rows, count - 1, column), one
+        )
+    return add(one, two)
+
+
+@njit(inline="always")
+def weighted_by_column(rows: Matrix, column: int, weights: Matrix, place: int, count: int) -> Any:
+    """Return the sum of a register of the first rows, weighted by column ``place`` of a table."""
+    one, two = spread(_f(0)), spread(_f(0))
+    for i in range(0, count - 1, 2):
+        one = multiply_add(spread(peek(weights, i, place)), load(rows, i, column), one)
+        two = multiply_add(spread(peek(weights, i + 1, place)), load(rows, i + 1, column), two)
+    if count % 2:
+        one = multiply_add(
+            spread(peek(weights, count - 1, place)), load(rows, count - 1, column), one
+        )
+    return add(one, two)
+
+
+@njit(inline="always")
+def sum_rows(
+    out: Matrix, place: int, rows: Matrix, weights: Matrix, weighing: int, count: int
+) -> None:
+    """Write the sum of the first rows, weighted by row ``weighing`` of a table, to a row."""
+    for j in range(0, rows.shape[1], LANES):
+        store(out, place, j, weighted(rows, j, weights, weighing, count))
+
+
+@njit(inline="always")
+def sum_by_column(
+    out: Matrix, place: int, rows: Matrix, weights: Matrix, weighing: int, count: int
+) -> None:
+    """Write the sum of the first rows, weighted by column ``weighing`` of a table, to a row."""
+    for j in range(0, rows.shape[1], LANES):
+        store(out, place, j, weighted_by_column(rows, j, weights, weighing, count))
