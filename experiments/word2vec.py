@@ -13,13 +13,14 @@ rate of 0.1 that falls linearly to 0, batches of 4,096 words of the text with al
 and either 5 negatives for each pair of words by count^0.75 or the softmax over 256 distinct classes
 by rank for all of the batch; 5 epochs, vectors that start as those of the kernel.
 
-    python experiments/word2vec.py [--part gensim|torch|speed|command|all] [--words N] [--threads N]
-                                   [--seeds N] [--own-seeds N] [--resume] [--json FILE] [--check]
+    python experiments/word2vec.py [--part gensim|torch|speed|command|memory|all] [--words N]
+                                   [--threads N] [--seeds N] [--own-seeds N] [--resume]
+                                   [--json FILE] [--check]
 
 Part speed, of minutes: one epoch of each kind, three times in turn, the medians; what an epoch has
 learned is compared as well. Part command: `widemax train`, from the text to the stored run with its
 validation, beside a script of gensim that trains and stores its vectors, each a process of its own.
-Both are no part of "all".
+Part memory: what such a process holds at most. These three are no part of "all".
 
 What is measured beside gensim is stored in results/word2vec.parts.json, a kind of training at a
 time; with --resume a kind that is there is not trained again.
@@ -45,7 +46,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from _command import whole_command
+from _command import memory, whole_command
 from _common import DATA
 from _gradients import by_gradients
 from _harness import Report, command_line
@@ -231,6 +232,7 @@ PARTS = {
     "torch": by_gradients,
     "speed": speed,
     "command": whole_command,
+    "memory": memory,
 }
 
 

@@ -15,8 +15,9 @@ from widemax.kernels.evaluation.ranks import target_ranks
 from widemax.validation import check_tensor
 
 _ROWS_AT_ONCE = 1024
-# 64 MB in float32, whatever the number of classes: models hold two or three such blocks at most.
-_SCORES_AT_ONCE = 2**24
+# 48 MB in float32, whatever the number of classes: models hold two or three such blocks at most.
+# Blocks of less than 32 MB would stay with the process, in pieces, after they are let go.
+_SCORES_AT_ONCE = 3 * 2**22
 # Rounding may lift the log of a probability near 1 a little above 0; a score lies far above.
 _ROUNDING = 1e-3
 
@@ -71,7 +72,7 @@ def evaluate_ranking(
     it, which is less work. A class
     with the target's own score counts half a rank, so that a model that scores all classes alike
     does not look perfect. Against sampled classes ranks would be biased (Krichene & Rendle 2020).
-    Batches have 1,024 rows, or fewer where there are many classes: 64 MB of log P at once.
+    Batches have 1,024 rows, or fewer where there are many classes: 48 MB of log P at once.
 
     >>> from widemax.data import Sequences, Windows
     >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
