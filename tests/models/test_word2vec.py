@@ -182,7 +182,8 @@ def no_opponents(num_classes):
     """Return a tree without a node: what is left of the kernel is which words it keeps."""
     table = np.empty((0, 2), np.int32)
     starts, path = np.zeros(num_classes + 1, np.int64), np.empty(0, np.int64)
-    return Opponents(starts, path, np.empty(0, np.float32), table, table.view(np.float32))
+    turns = np.zeros(num_classes, np.int64)
+    return Opponents(starts, path, turns, table, table.view(np.float32))
 
 
 @pytest.mark.parametrize("keep", [1.0, 0.73, 0.1, 0.001, 0.0])

@@ -44,3 +44,10 @@ def prefetch_row(table: NDArray[Any], row: int, dimension: int) -> None:
     """Start to fetch a row of a float32 table; nothing is read, so a wrong row does no harm."""
     for column in range(0, dimension, _LINE):
         _prefetch_line(table, row, column)  # type: ignore[operator]
+
+
+@njit(inline="always")
+def prefetch_part(table: NDArray[Any], row: int, start: int, length: int) -> None:
+    """Start to fetch ``length`` numbers of 8 bytes of a row, from ``start`` on."""
+    for column in range(start, start + length, _LINE // 2):
+        _prefetch_line(table, row, column)  # type: ignore[operator]

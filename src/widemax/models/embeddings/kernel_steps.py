@@ -274,28 +274,31 @@ def _opponents(model: WordModel) -> tuple[Opponents, int]:
     """Return what competes with each word, and how many negatives that means, 0 for a tree."""
     head = model.head
     if isinstance(head, HierarchicalHead):
-        starts, path, labels = _paths(head.tree)
         table = np.empty((0, 2), np.int32)
-        return Opponents(starts, path, labels, table, table.view(np.float32)), 0
+        return Opponents(*_paths(head.tree), table, table.view(np.float32)), 0
     assert isinstance(head, SampledHead)
     assert head.num_samples is not None
     probability = head.sampler.log_prob(torch.arange(head.num_classes)).exp()
     table = build_alias_table(scaled_weights(probability.double().numpy()))
-    no_path, no_labels = np.empty(0, np.int64), np.empty(0, np.float32)
-    drawn = Opponents(no_path, no_path, no_labels, table, table.view(np.float32))
+    no_path = np.empty(0, np.int64)
+    drawn = Opponents(no_path, no_path, no_path, table, table.view(np.float32))
     return drawn, head.num_samples
 
 
-def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the nodes of every class end to end, where each starts, and 1 for a turn right."""
+def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the nodes of each class start, all of them end to end, and how many turn right.
+
+    Of each class the nodes where its path turns right come first.
+    """
     paths = tree.paths(torch.arange(tree.num_classes))
-    there = paths.signs != 0
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), there.sum(-1).cumsum(0)])
-    return (
-        starts.numpy(),
-        paths.nodes[there].numpy(),
-        (paths.signs[there] > 0).to(torch.float32).numpy(),
-    )
+    order = paths.signs.argsort(dim=1, descending=True, stable=True)
+    signs = paths.signs.gather(1, order)
+    there = signs != 0
+    lengths = there.sum(-1)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    # By their order, 1 comes first, then 0, which marks no node, then −1.
+    nodes = paths.nodes.gather(1, order)[there]
+    return starts.numpy(), nodes.numpy(), (signs > 0).sum(-1).numpy()
 
 
 def _corpus(model: WordModel, sequences: Sequences) -> Corpus:
