@@ -18,7 +18,7 @@ by rank for all of the batch; 5 epochs, vectors that start as those of the kerne
                                    [--json FILE] [--check]
 
 Part speed, of minutes: one epoch of each kind, three times in turn, the medians; what an epoch has
-learned is compared as well. Part command: `widemax train`, from the text to the stored run with its
+learned is compared as well, at the learning rates that gensim's threads have in one. Part command: `widemax train`, from the text to the stored run with its
 validation, beside a script of gensim that trains and stores its vectors, each a process of its own.
 Part memory: what such a process holds at most. These three are no part of "all".
 
@@ -64,6 +64,7 @@ from _words import (
     middle,
     rate_of,
     told,
+    train_an_epoch,
     train_ours,
     unpack,
 )
@@ -213,11 +214,11 @@ def speed(report: Report, options: argparse.Namespace, folder: Path) -> None:
     text = unpack(options.words, folder)
     compile_kernels()
     for kind in KINDS:
-        setting = {"threads": options.threads, "epochs": 1}
+        threads = options.threads
         runs: Runs = {"ours": [], "gensim": []}
         for seed in range(ROUNDS):
-            runs["ours"].append(train_ours(kind, text, seed=seed, **setting))
-            runs["gensim"].append(train_gensim(kind, text, seed=seed, **setting))
+            runs["ours"].append(train_an_epoch(kind, text, threads=threads, seed=seed))
+            runs["gensim"].append(train_gensim(kind, text, threads=threads, seed=seed, epochs=1))
         ours, peer = middle(runs["ours"]), middle(runs["gensim"])
         report.add(f"{kind.name}, WordSim-353 of an epoch, gensim", peer.quality.wordsim)
         least = peer.quality.wordsim - SHORT_CHECK

@@ -1,61 +1,10 @@
-"""Whole registers inside a kernel: what they read, write, multiply and sum."""
+"""A single number inside a kernel, read without a question."""
 
 import numpy as np
 import pytest
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.registers import (
-    LANES,
-    add,
-    load,
-    multiply,
-    multiply_add,
-    peek,
-    spread,
-    store,
-    store_sums,
-    store_sums_apart,
-)
-
-
-@pytest.fixture
-def table():
-    return np.random.default_rng(0).standard_normal((4, 3 * LANES)).astype(np.float32)
-
-
-@njit()
-def _combine(table, target, factor):
-    product = multiply(load(table, 0, LANES), load(table, 1, 2 * LANES))
-    store(target, 1, LANES, multiply_add(spread(factor), load(table, 2, 0), product))
-    store(target, 0, 0, add(product, load(table, 3, LANES)))
-
-
-def test_registers_are_read_combined_and_written_where_they_are_asked_for(table):
-    target = np.full((2, 2 * LANES), np.nan, np.float32)
-    _combine(table, target, np.float32(0.5))
-    product = table[0, LANES : 2 * LANES] * table[1, 2 * LANES :]
-    np.testing.assert_allclose(target[1, LANES:], product + table[2, :LANES] / 2, rtol=1e-5)
-    np.testing.assert_allclose(target[0, :LANES], product + table[3, LANES : 2 * LANES], rtol=1e-5)
-    assert np.isnan(target[0, LANES:]).all()
-    assert np.isnan(target[1, :LANES]).all()
-
-
-@njit()
-def _sum(table, target):
-    a, b, c, d = load(table, 0, 0), load(table, 1, 0), load(table, 2, 0), load(table, 3, 0)
-    store_sums(target, 1, 3, a, b, c, d)
-    store_sums_apart(target, 0, 5, a, b, c, d)
-
-
-def test_sums_of_four_registers(table):
-    target = np.full((2, 8), np.nan, np.float32)
-    _sum(table, target)
-    sums = table[:, :LANES].astype(np.float64).sum(1)
-    np.testing.assert_allclose(target[1, 3:7], sums, rtol=1e-5)
-    np.testing.assert_allclose(target[0, :2], sums[:2], rtol=1e-5)
-    np.testing.assert_allclose(target[0, 5:7], sums[2:], rtol=1e-5)
-    assert np.isnan(target[0, 2:5]).all()
-    assert np.isnan(target[1, [0, 1, 2, 7]]).all()
+from widemax.kernels.registers import peek
 
 
 @njit()

@@ -1,9 +1,9 @@
-"""Whole vector registers as numbers of a kernel, where the compiler's own loops are not enough.
+"""Whole vector registers in the code of a kernel, where the compiler's own loops are not enough.
 
 A loop that LLVM vectorises by itself first asks whether its arrays overlap, and ends with the
-numbers that fill no register; on rows of a hundred numbers that costs more than the work. Here a
-row is read a register at a time, and nothing is asked: every place must be inside its table, rows
-are whole registers (``LANES`` numbers), and a column to load or store is a multiple of ``LANES``.
+numbers that fill no register; on rows of a hundred numbers that costs more than the work. Code that
+is made of these parts reads a row a register at a time, and nothing is asked: every place must be
+inside its table, and rows are whole registers (``LANES`` numbers).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel.models import PrimitiveModel
-from numba.extending import intrinsic, register_model
+from numba.extending import intrinsic
 
 LANES: int = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 """float32 numbers in one register."""
@@ -30,24 +29,6 @@ _INDEX = ir.IntType(32)
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of kernels that becomes the instructions that ``function`` generates."""
     return cast(Callable[..., Any], intrinsic(function))
-
-
-class Register(types.Type):
-    """The type of ``LANES`` float32 numbers."""
-
-    def __init__(self) -> None:
-        super().__init__(name=f"Register({LANES})")
-
-
-@register_model(Register)
-class _RegisterModel(PrimitiveModel):
-    """Kept as a vector of LLVM, which becomes a register of the processor."""
-
-    def __init__(self, manager: Any, numba_type: Any) -> None:
-        super().__init__(manager, numba_type, VECTOR)  # type: ignore[no-untyped-call]
-
-
-_register = Register()
 
 
 def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -76,69 +57,6 @@ def peek(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
     return table.dtype(table, types.int64, types.int64), generate
 
 
-@instruction
-def load(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
-    """Return table[row, column : column + LANES] of a float32 table whose rows are contiguous."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature, arguments)
-        return builder.load(builder.bitcast(address, VECTOR.as_pointer()), align=4)
-
-    return _register(table, types.int64, types.int64), generate
-
-
-@instruction
-def store(typing_context: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
-    """Write a register to table[row, column : column + LANES]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature, arguments)
-        builder.store(arguments[3], builder.bitcast(address, VECTOR.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return types.void(table, types.int64, types.int64, _register), generate
-
-
-@instruction
-def spread(typing_context: Any, value: Any) -> Any:
-    """Return a register whose numbers are all ``value``, a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return spread_out(builder, arguments[0])
-
-    return _register(types.float32), generate
-
-
-@instruction
-def add(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return a + b."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fadd(*arguments)
-
-    return _register(_register, _register), generate
-
-
-@instruction
-def multiply(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return a·b."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fmul(*arguments)
-
-    return _register(_register, _register), generate
-
-
-@instruction
-def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a·b + c, in one instruction where the processor has it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return multiplied_and_added(builder, *arguments)
-
-    return _register(_register, _register, _register), generate
-
-
 def multiplied_and_added(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Return the register a·b + c, within the code that is made."""
     kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
@@ -146,41 +64,6 @@ def multiplied_and_added(builder: Any, a: Any, b: Any, c: Any) -> Any:
         builder.module, kind, f"llvm.fmuladd.v{LANES}f32"
     )
     return builder.call(function, [a, b, c])
-
-
-@instruction
-def store_sums(
-    typing_context: Any, table: Any, row: Any, column: Any, a: Any, b: Any, c: Any, d: Any
-) -> Any:
-    """Write the sums of four registers to table[row, column : column + 4]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = sums_of_four(builder, arguments[3:])
-        address = _address(context, builder, signature, arguments)
-        builder.store(sums, builder.bitcast(address, sums.type.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    arguments = (table, types.int64, types.int64, *[_register] * 4)
-    return types.void(*arguments), generate
-
-
-@instruction
-def store_sums_apart(
-    typing_context: Any, table: Any, column: Any, other: Any, a: Any, b: Any, c: Any, d: Any
-) -> Any:
-    """Write the sums of a and b to table[0, column : column + 2], those of c and d to ``other``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = sums_of_four(builder, arguments[3:])
-        for start, column in ((0, arguments[1]), (2, arguments[2])):
-            two = _part(builder, sums, start, 2)
-            place = (arguments[0], ir.IntType(64)(0), column)
-            address = _address(context, builder, signature, place)
-            builder.store(two, builder.bitcast(address, two.type.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    arguments = (table, types.int64, types.int64, *[_register] * 4)
-    return types.void(*arguments), generate
 
 
 def sums_of_four(builder: Any, registers: Any) -> Any:
