@@ -18,14 +18,14 @@ COUNTS = range(2, MOST_QUERIES + 1, 2)
 
 
 @njit()
-def _score(queries, rows, start, count, outputs, ids, row, first, num, scores):
-    score_rows(queries, rows, start, count, outputs, ids, row, first, num, scores)
+def _score(queries, rows, start, count, outputs, own, ids, row, first, num, scores):
+    score_rows(queries, rows, start, count, outputs, own, ids, row, first, num, scores)
 
 
 @njit()
-def _move(queries, rows, start, count, outputs, ids, row, first, num, steps, moved, moved_rows):
+def _move(queries, rows, start, count, outputs, own, ids, row, first, num, steps, moved, moved_rows):
     move_rows(
-        queries, rows, start, count, outputs, ids, row, first, num, steps, moved, moved_rows
+        queries, rows, start, count, outputs, own, ids, row, first, num, steps, moved, moved_rows
     )
 
 
@@ -60,7 +60,10 @@ def test_scores_are_products_and_nothing_else_is_written(random, count, num, dim
     queries, outputs = table_of(random, dimension), table_of(random, dimension)
     rows, ids = random.integers(ROWS, size=(1, 3 + count)), random.integers(ROWS, size=(4, 5 + num))
     scores = np.full((1, count * num + 16), np.nan, np.float32)
-    _score(queries, rows, 3, count, outputs, ids, 2, 5, num, scores)
+    own = outputs[:7].copy()
+    outputs[:7] = np.nan
+    _score(queries, rows, 3, count, outputs, own, ids, 2, 5, num, scores)
+    outputs[:7] = own
     expected = outputs[ids[2, 5:]] @ queries[rows[0, 3:]].T
     np.testing.assert_allclose(scores[0, : count * num], expected.ravel(), atol=1e-4)
     assert np.isnan(scores[0, count * num :]).all()
@@ -79,7 +82,10 @@ def test_rows_that_are_there_twice_move_twice(random, count, num):
         moves += np.outer(own, others[output])
         others[output] += own @ values
     np.add.at(expected, rows[0, 1:], moves)
-    _move(queries, rows, 1, count, outputs, ids, 1, 2, num, steps, queries, rows)
+    own = outputs[:2].copy()
+    outputs[:2] = np.nan
+    _move(queries, rows, 1, count, outputs, own, ids, 1, 2, num, steps, queries, rows)
+    outputs[:2] = own
     largest = max(1, np.abs(expected).max(), np.abs(others).max())
     np.testing.assert_allclose(queries, expected, atol=1e-5 * largest)
     np.testing.assert_allclose(outputs, others, atol=1e-5 * largest)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
 from widemax.kernels.exponential import exp
+from widemax.kernels.models.prefetch import LINE, prefetch
 from widemax.kernels.registers import (
     LANES,
     VECTOR,
@@ -58,11 +59,29 @@ class _Table:
         self._stride = cgutils.unpack_tuple(builder, array.strides)[0]  # type: ignore[no-untyped-call]
         self.width = cgutils.unpack_tuple(builder, array.shape)[1]  # type: ignore[no-untyped-call]
 
+        self.height = cgutils.unpack_tuple(builder, array.shape)[0]  # type: ignore[no-untyped-call]
+
     def row(self, row: Any) -> Any:
         """Return where a row begins; whether there is one is not asked."""
-        start = self._builder.bitcast(self._data, ir.IntType(8).as_pointer())
+        return self._row(self._data, row)
+
+    def _row(self, data: Any, row: Any) -> Any:
+        start = self._builder.bitcast(data, ir.IntType(8).as_pointer())
         place = self._builder.gep(start, [self._builder.mul(row, self._stride)])
-        return self._builder.bitcast(place, self._data.type)
+        return self._builder.bitcast(place, data.type)
+
+
+class _Outputs(_Table):
+    """A table whose first rows are in another, of the same width."""
+
+    def __init__(self, builder: Any, table: _Table, own: _Table) -> None:
+        vars(self).update(vars(table))
+        self._own = own
+
+    def row(self, row: Any) -> Any:
+        """Return where a row begins, in the table that has it."""
+        is_own = self._builder.icmp_signed("<", row, self._own.height)
+        return self._row(self._builder.select(is_own, self._own._data, self._data), row)
 
 
 class _Code:
@@ -140,19 +159,23 @@ _whole = types.int64
 @instruction
 def score_rows(
     typing_context: Any, queries: Any, rows: Any, start: Any, num_queries: Any, outputs: Any,
-    ids: Any, row: Any, first: Any, num_outputs: Any, scores: Any,
+    own: Any, ids: Any, row: Any, first: Any, num_outputs: Any, scores: Any,
 ) -> Any:  # fmt: skip
-    """Fill the scores of the queries ``rows[0, start …]`` against the outputs."""
-    given = (queries, rows, start, num_queries, outputs, ids, row, first, num_outputs, scores)
-    kinds = (None, None, _whole, _whole, None, None, _whole, _whole, _whole, None)
+    """Fill the scores of the queries ``rows[0, start …]`` against the outputs.
+
+    The first rows of the outputs are those of ``own``, as many as it has.
+    """
+    given = (queries, rows, start, num_queries, outputs, own, ids, row, first, num_outputs, scores)
+    kinds = (None, None, _whole, _whole, None, None, None, _whole, _whole, _whole, None)
     return _made_of(_make_scores, *kinds)(*given)
 
 
 def _make_scores(code: _Code) -> None:
-    queries, rows, start, num_queries, outputs, ids, row, first, num_outputs, scores = (
+    queries, rows, start, num_queries, table, own, ids, row, first, num_outputs, scores = (
         code.arguments
     )
     builder = code.builder
+    outputs = _Outputs(builder, table, own)
     of_queries = builder.gep(rows.row(_INDEX(0)), [start])
     of_outputs = builder.gep(ids.row(row), [first])
     for count, widths in _WIDTHS.items():
@@ -202,7 +225,8 @@ def _store_sums(code: _Code, registers: list[Any], target: Any) -> None:
 @instruction
 def move_rows(
     typing_context: Any, queries: Any, rows: Any, start: Any, num_queries: Any, outputs: Any,
-    ids: Any, row: Any, first: Any, num_outputs: Any, steps: Any, moved: Any, moved_rows: Any,
+    own: Any, ids: Any, row: Any, first: Any, num_outputs: Any, steps: Any, moved: Any,
+    moved_rows: Any,
 ) -> Any:  # fmt: skip
     """Move outputs and queries by the steps of each pair.
 
@@ -211,21 +235,22 @@ def move_rows(
     turn comes. What a query gets is added to the row ``moved_rows[0, start + j]`` of ``moved``.
     """
     given = (
-        queries, rows, start, num_queries, outputs, ids, row, first, num_outputs, steps,
+        queries, rows, start, num_queries, outputs, own, ids, row, first, num_outputs, steps,
         moved, moved_rows,
     )  # fmt: skip
     kinds = (
-        None, None, _whole, _whole, None, None, _whole, _whole, _whole, None, None, None,
+        None, None, _whole, _whole, None, None, None, _whole, _whole, _whole, None, None, None,
     )  # fmt: skip
     return _made_of(_make_moves, *kinds)(*given)
 
 
 def _make_moves(code: _Code) -> None:
     (
-        queries, rows, start, num_queries, outputs, ids, row, first, num_outputs, steps,
+        queries, rows, start, num_queries, table, own, ids, row, first, num_outputs, steps,
         moved, moved_rows,
     ) = code.arguments  # fmt: skip
     builder = code.builder
+    outputs = _Outputs(builder, table, own)
     of_queries = builder.gep(rows.row(_INDEX(0)), [start])
     of_moved = builder.gep(moved_rows.row(_INDEX(0)), [start])
     of_outputs = builder.gep(ids.row(row), [first])
@@ -266,6 +291,19 @@ def _move_one(
             else multiplied_and_added(builder, step, value, half)
         )
     code.store(builder.fadd(*halves), column, d)
+
+
+@instruction
+def fetch_row(typing_context: Any, outputs: Any, own: Any, row: Any) -> Any:
+    """Start to fetch a row of the outputs; nothing is read, so a wrong row does no harm."""
+    return _made_of(_make_fetch, None, None, _whole)(outputs, own, row)
+
+
+def _make_fetch(code: _Code) -> None:
+    table, own, row = code.arguments
+    start = _Outputs(code.builder, table, own).row(row)
+    with code.loop(_INDEX(0), table.width, LINE) as d:
+        prefetch(code.builder, code.builder.gep(start, [d]))
 
 
 @instruction

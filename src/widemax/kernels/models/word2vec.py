@@ -12,6 +12,7 @@ from widemax.kernels.models.prefetch import prefetch_part, prefetch_row
 from widemax.kernels.models.window_blocks import (
     MOST_QUERIES,
     add_to_rows,
+    fetch_row,
     make_steps,
     mean_row,
     move_rows,
@@ -28,6 +29,10 @@ _REORDER = {"reassoc", "contract", "nsz"}
 # Slots of windows: one is trained, the rows of the next are fetched, the negatives of the one after
 # it are taken from the alias table, and its columns for the fourth are fetched.
 _SLOTS = 4
+# Of several threads each has so many of the first outputs for itself, for so many words and to the
+# end of a sentence.
+_OWN_ROWS = 128
+_WORDS_ON_OWN = 2_000
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -71,6 +76,11 @@ class Opponents(NamedTuple):
 class _Room(NamedTuple):
     """Memory of one thread, for the present windows and, in slots, for those that follow."""
 
+    own: Matrix
+    """A copy of the first rows of the outputs, on which this thread alone works."""
+    taken: Matrix
+    """What the copy was when it was taken."""
+
     means: Matrix
     """The means of two bags."""
     moves: Matrix
@@ -99,6 +109,8 @@ class _Job(NamedTuple):
     seed: int
     negatives: int
     bag: bool
+    num_own: int
+    share: float
 
 
 def train_words(
@@ -113,6 +125,7 @@ def train_words(
     *,
     negatives: int,
     bag: bool,
+    threads: int = 1,
 ) -> int:
     """Train on the words start … stop − 1 of a corpus; return how many were kept.
 
@@ -126,8 +139,13 @@ def train_words(
     A word meets the same opponents in all of its window (Ji et al. 2016): a row drawn at random
     costs more to fetch than to use. With ``bag`` and negatives, the first and second word of a
     sentence meet the same, the third and fourth, and so on, and move from the values before both.
-    A drawn negative that is the word itself is passed over; for a tree ``negatives`` is 0. Several
-    threads may work on the same tables at once, without locks.
+    A drawn negative that is the word itself is passed over; for a tree ``negatives`` is 0.
+
+    Several threads may work on the same tables at once, without locks. Rows that all of them write
+    all the time would wander from core to core, and keep every one waiting: with ``threads`` above
+    1, each works on a copy of the first rows of the outputs, which are the most frequent, and now
+    and then adds to the table what has changed, over the number of threads, so that all together
+    move as far as one would.
     """
     for name, table in zip(Tables._fields, tables, strict=True):
         if table.shape[1] % LANES:
@@ -135,19 +153,21 @@ def train_words(
                 f"{name} must have rows of whole registers, a multiple of {LANES} numbers,"
                 f" got {table.shape[1]:,}"
             )
-    job = _Job(start, stop, window, rate, seed, negatives, bag)
+    num_own = min(_OWN_ROWS, len(tables.outputs)) if threads > 1 else 0
+    job = _Job(start, stop, window, rate, seed, negatives, bag, num_own, 1 / threads)
     kept: int = _train_words(corpus, tables, opponents, job)
     return kept
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
 def _train_words(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
-    start, stop, window, rate, seed, negatives, bag = job
-    room = _allocate(opponents, window, tables.inputs.shape[1], negatives)
+    start, stop, window, rate, seed, negatives, bag, num_own, share = job
+    room = _allocate(opponents, window, tables.inputs.shape[1], negatives, num_own)
+    _give_and_take(tables.outputs, room.own, room.taken, _f(0))
     state = np.array([_u(seed)])
     kept = np.empty(stop - start, np.int64)
     sentence = np.searchsorted(corpus.offsets, start, side="right") - 1
-    total = 0
+    total = given = 0
     while start < stop:
         end = min(stop, corpus.offsets[sentence + 1])
         num_kept = 0
@@ -162,11 +182,25 @@ def _train_words(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job
         total += num_kept
         start = end
         sentence += 1
+        if total - given >= _WORDS_ON_OWN or start == stop:
+            _give_and_take(tables.outputs, room.own, room.taken, _f(share))
+            given = total
     return total
 
 
+@njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
+def _give_and_take(outputs: Matrix, own: Matrix, taken: Matrix, share: np.float32) -> None:
+    """Add a share of what has changed in a thread's copy to the table, and copy anew."""
+    for row in range(len(own)):
+        for d in range(own.shape[1]):
+            value = outputs[row, d] + share * (own[row, d] - taken[row, d])
+            outputs[row, d] = own[row, d] = taken[row, d] = value
+
+
 @njit(nogil=True, cache=True)
-def _allocate(opponents: Opponents, window: int, dimension: int, negatives: int) -> _Room:
+def _allocate(
+    opponents: Opponents, window: int, dimension: int, negatives: int, num_own: int
+) -> _Room:
     """Return zeroed memory for windows of this size."""
     longest = negatives + 2
     if negatives == 0:
@@ -174,6 +208,8 @@ def _allocate(opponents: Opponents, window: int, dimension: int, negatives: int)
             length = opponents.path_starts[word + 1] - opponents.path_starts[word]
             longest = max(longest, length)
     return _Room(
+        _whole_lines(num_own, dimension),
+        _whole_lines(num_own, dimension),
         np.zeros((2, dimension), np.float32),
         np.zeros((2, dimension), np.float32),
         np.zeros((1, MOST_QUERIES * longest + 16), np.float32),
@@ -183,6 +219,14 @@ def _allocate(opponents: Opponents, window: int, dimension: int, negatives: int)
         np.zeros((_SLOTS, longest), np.int64),
         np.zeros((_SLOTS, 2), np.int64),
     )
+
+
+@njit(nogil=True, cache=True)
+def _whole_lines(rows: int, dimension: int) -> Matrix:
+    """Return a table of 0 that begins where a cache line does."""
+    room = np.zeros(rows * dimension + 16, np.float32)
+    start = -(room.ctypes.data // 4) % 16
+    return room[start : start + rows * dimension].reshape(rows, dimension)
 
 
 @njit(inline="always")
@@ -256,7 +300,7 @@ def _train_sentence(
     # have their references counted, a third of the time.
     inputs, outputs = tables
     path_starts, path, path_turns, alias, thresholds = opponents
-    means, moves, steps, neighbours, bag_rows, bits, columns, reaches = room
+    own_outputs, _, means, moves, steps, neighbours, bag_rows, bits, columns, reaches = room
     dimension = inputs.shape[1]
     paths = path.reshape(1, len(path))
     ids = columns if negatives else paths
@@ -289,7 +333,7 @@ def _train_sentence(
                 slot, begin = 0, path_starts[words[start]]
                 num_outputs = path_starts[words[start] + 1] - begin
             for k in range(begin, begin + num_outputs):
-                prefetch_row(outputs, peek(ids, slot, k), dimension)
+                fetch_row(outputs, own_outputs, peek(ids, slot, k))
             for place in range(start + window, min(start + window + together, num_words)):
                 prefetch_row(inputs, words[place], dimension)
         if first < 0:
@@ -321,8 +365,9 @@ def _train_sentence(
             own_queries = min(MOST_QUERIES, num_rows - group)
             num_queries = own_queries + own_queries % 2
             score_rows(
-                queries, rows, group, num_queries, outputs, ids, row, begin, num_outputs, steps
-            )
+                queries, rows, group, num_queries, outputs, own_outputs, ids, row, begin,
+                num_outputs, steps,
+            )  # fmt: skip
             # Of two words, the first belongs to the first query, the second to the second.
             num_lifted = 4 if size == 2 else num_true * num_queries
             make_steps(steps, num_outputs * num_queries, num_lifted, rate)
@@ -332,8 +377,8 @@ def _train_sentence(
                 for k in range(1, num_outputs + 1):
                     steps[0, k * num_queries - 1] = 0
             move_rows(
-                queries, rows, group, num_queries, outputs, ids, row, begin, num_outputs, steps,
-                moved, rows,
+                queries, rows, group, num_queries, outputs, own_outputs, ids, row, begin,
+                num_outputs, steps, moved, rows,
             )  # fmt: skip
         if bag:
             add_to_rows(inputs, neighbours, 0, of_first, moves, 0)

@@ -173,6 +173,7 @@ class Word2VecSteps:
             seed,
             negatives=self._negatives,
             bag=not isinstance(self.model, SkipGram),
+            threads=self.threads,
         )
 
     @torch.no_grad()
