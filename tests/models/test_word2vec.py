@@ -237,6 +237,33 @@ def test_reach_is_uniform_up_to_the_window():
     assert abs(neighbours - (window + 1)) < 5 * error + 0.02
 
 
+@pytest.mark.parametrize(("model_class", "tree"), KINDS)
+def test_a_thread_gives_its_own_rows_back(model_class, tree, monkeypatch):
+    """Alone, a thread that is to give all back has worked on them as if they were in the table.
+
+    As if there were two: with negatives, each gives back all that it has changed; with a tree half,
+    so that the first rows are half as far from where they were.
+    """
+    monkeypatch.setattr("widemax.kernels.models.word2vec._ROWS_AN_OWN", 4)
+    sequences = zipf_sentences()
+    model = build(model_class, tree, sequences, dimension=8)
+    parts, bag = parts_of(model, sequences), model_class is CBOW
+    found = []
+    for threads in (1, 2):
+        tables = random_tables(V, V - tree, 8)
+        start = tables.outputs.copy()
+        options = {"negatives": parts[2], "bag": bag, "threads": threads}
+        train_words(parts[0], 0, 400, tables, parts[1], 5, 0.05, 0, **options)
+        found.append(tables)
+    own = (V - tree) // 4
+    share = 0.5 if tree else 1
+    moved = share * (found[0].outputs[:own] - start[:own])
+    np.testing.assert_allclose(found[1].outputs[:own], start[:own] + moved, atol=1e-5)
+    np.testing.assert_allclose(found[1].outputs[own:], found[0].outputs[own:], atol=1e-5)
+    np.testing.assert_allclose(found[1].inputs, found[0].inputs, atol=1e-5)
+    assert np.abs(moved).max() > 0.1
+
+
 def test_rows_that_are_not_whole_registers_are_refused():
     tables = Tables(np.zeros((1, 16), np.float32), np.zeros((0, 12), np.float32))
     corpus = Corpus(np.zeros(3, np.int64), np.array([0, 3]), np.array([ALWAYS], np.uint32))

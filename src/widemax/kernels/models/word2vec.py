@@ -30,8 +30,8 @@ _REORDER = {"reassoc", "contract", "nsz"}
 # it are taken from the alias table, and its columns for the fourth are fetched.
 _SLOTS = 4
 # Of several threads each has so many of the first outputs for itself, for so many words and to the
-# end of a sentence.
-_OWN_ROWS = 128
+# end of a sentence; and no more than one of so many rows.
+_OWN_ROWS, _ROWS_AN_OWN = 512, 64
 _WORDS_ON_OWN = 2_000
 
 Matrix = NDArray[np.float32]
@@ -144,8 +144,9 @@ def train_words(
     Several threads may work on the same tables at once, without locks. Rows that all of them write
     all the time would wander from core to core, and keep every one waiting: with ``threads`` above
     1, each works on a copy of the first rows of the outputs, which are the most frequent, and now
-    and then adds to the table what has changed, over the number of threads, so that all together
-    move as far as one would.
+    and then adds to the table a share of what has changed. Nodes near the root move by the mean of
+    all threads, as far as one would move them; drawn classes, which meet fewer words meanwhile, by
+    up to twice as much.
     """
     for name, table in zip(Tables._fields, tables, strict=True):
         if table.shape[1] % LANES:
@@ -153,8 +154,9 @@ def train_words(
                 f"{name} must have rows of whole registers, a multiple of {LANES} numbers,"
                 f" got {table.shape[1]:,}"
             )
-    num_own = min(_OWN_ROWS, len(tables.outputs)) if threads > 1 else 0
-    job = _Job(start, stop, window, rate, seed, negatives, bag, num_own, 1 / threads)
+    num_own = min(_OWN_ROWS, len(tables.outputs) // _ROWS_AN_OWN) if threads > 1 else 0
+    share = min(1.0, 2 / threads) if negatives else 1 / threads
+    job = _Job(start, stop, window, rate, seed, negatives, bag, num_own, share)
     kept: int = _train_words(corpus, tables, opponents, job)
     return kept
 
@@ -163,7 +165,8 @@ def train_words(
 def _train_words(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
     start, stop, window, rate, seed, negatives, bag, num_own, share = job
     room = _allocate(opponents, window, tables.inputs.shape[1], negatives, num_own)
-    _give_and_take(tables.outputs, room.own, room.taken, _f(0))
+    room.own[:] = tables.outputs[:num_own]
+    room.taken[:] = room.own
     state = np.array([_u(seed)])
     kept = np.empty(stop - start, np.int64)
     sentence = np.searchsorted(corpus.offsets, start, side="right") - 1
@@ -223,8 +226,8 @@ def _allocate(
 
 @njit(nogil=True, cache=True)
 def _whole_lines(rows: int, dimension: int) -> Matrix:
-    """Return a table of 0 that begins where a cache line does."""
-    room = np.zeros(rows * dimension + 16, np.float32)
+    """Return a table of anything that begins where a cache line does."""
+    room = np.empty(rows * dimension + 16, np.float32)
     start = -(room.ctypes.data // 4) % 16
     return room[start : start + rows * dimension].reshape(rows, dimension)
 

@@ -41,7 +41,7 @@ _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
 
 _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
-_SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
+_SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 5_000
 
 
 @declare.trainer(
@@ -152,9 +152,16 @@ class Word2VecSteps:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, shuffled(self._num_jobs, self.seed, epoch)
         start = place * self._jobs_a_step
-        jobs = self._order[1][start : start + self._jobs_a_step].tolist()
-        run = self._pool.map if self._pool else map
-        list(run(lambda job: self._run(job, epoch, learning_rate), jobs))
+        jobs = iter(self._order[1][start : start + self._jobs_a_step].tolist())
+
+        def work(thread: int) -> None:
+            for job in jobs:  # each goes to the thread that asks first
+                self._run(job, epoch, learning_rate)
+
+        if self._pool:
+            list(self._pool.map(work, range(self.threads)))
+        else:
+            work(0)
         self._step = step
 
     def _run(self, job: int, epoch: int, rate: float) -> int:
