@@ -1,4 +1,4 @@
-"""The parts of a window's arithmetic, each against NumPy, for all numbers of rows there is code for."""
+"""The parts of a window's arithmetic against NumPy, for all numbers of rows there is code for."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,9 @@ def _score(queries, rows, start, count, outputs, own, ids, row, first, num, scor
 
 
 @njit()
-def _move(queries, rows, start, count, outputs, own, ids, row, first, num, steps, moved, moved_rows):
+def _move(
+    queries, rows, start, count, outputs, own, ids, row, first, num, steps, moved, moved_rows
+):
     move_rows(
         queries, rows, start, count, outputs, own, ids, row, first, num, steps, moved, moved_rows
     )

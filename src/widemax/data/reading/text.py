@@ -66,8 +66,8 @@ def read_corpus(
     skipped.
 
     Text is read and unpacked in blocks of 4 MB while the one before is worked on. Of each word 12
-    bytes are held at once, of which 8 stay, and the different words. 17 million words take about 2 s, with ``tokens``
-    about 10 s.
+    bytes are held at once, of which 8 stay, and the different words. 17 million words take about
+    2 s, with ``tokens`` about 10 s.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "corpus.txt"

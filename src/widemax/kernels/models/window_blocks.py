@@ -189,9 +189,7 @@ def _make_scores(code: _Code) -> None:
                     place = builder.load(done)
                     columns = code.rows(outputs, builder.gep(of_outputs, [place]), width)
                     sums = _products(code, starts, columns, queries.width)
-                    target = builder.gep(
-                        scores.row(_INDEX(0)), [builder.mul(place, _INDEX(count))]
-                    )
+                    target = builder.gep(scores.row(_INDEX(0)), [builder.mul(place, _INDEX(count))])
                     _store_sums(code, sums, target)
                     builder.store(code.add(place, _INDEX(width)), done)
 
@@ -263,9 +261,7 @@ def _make_moves(code: _Code) -> None:
                 moves = code.sums(count)
                 with code.loop(_INDEX(0), num_outputs) as k:
                     column = outputs.row(code.number(of_outputs, k))
-                    pair = builder.gep(
-                        steps.row(_INDEX(0)), [builder.mul(k, _INDEX(count))]
-                    )
+                    pair = builder.gep(steps.row(_INDEX(0)), [builder.mul(k, _INDEX(count))])
                     _move_one(code, values, moves, column, d, pair)
                 for target, move in zip(targets, moves, strict=True):
                     total = builder.fadd(code.load(target, d), builder.load(move))
@@ -337,7 +333,7 @@ def _make_mean(code: _Code) -> None:
 def add_to_rows(
     typing_context: Any, table: Any, rows: Any, start: Any, num_rows: Any, moves: Any, place: Any
 ) -> Any:
-    """Add a row of ``moves`` to each of the rows ``rows[0, start …]`` of a table, then make it 0."""
+    """Add a row of ``moves`` to the rows ``rows[0, start …]`` of a table, and make it 0."""
     kinds = (None, None, _whole, _whole, None, _whole)
     return _made_of(_make_additions, *kinds)(table, rows, start, num_rows, moves, place)
 
