@@ -1,4 +1,4 @@
-"""The processes a person waits for who trains vectors of words: `widemax train` beside gensim."""
+"""Whole processes that train vectors of words: how long they take beside gensim, what they hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from _harness import Report
-from _words import unpack
+from _words import DIMENSION, Text, unpack
 
 ROUNDS = 3
 """How often both are timed in turn."""
@@ -27,6 +27,23 @@ model = Word2Vec(
     sg=0 if bag else 1, alpha=0.05 if bag else 0.025, workers=threads,
 )
 model.wv.save(target)
+"""
+
+
+FEW_WORDS = 50_000
+"""Words of a text that has next to none: what a process holds for itself."""
+MOST_MEMORY = 2.0
+"""How many times the encoded text and the two tables a training may hold."""
+
+WATCHED_COMMAND = """
+import runpy, sys
+from pathlib import Path
+target = Path(sys.argv.pop(1))
+try:
+    runpy.run_module("widemax", run_name="__main__", alter_sys=True)
+finally:  # not getrusage, which begins with what the parent held
+    lines = Path("/proc/self/status").read_text().splitlines()
+    target.write_text(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 """
 
 
@@ -58,3 +75,37 @@ def whole_command(report: Report, options: argparse.Namespace, folder: Path) -> 
             report.add(f"{model}, the whole command, seconds, {name}", value)
         ratio = middles["gensim"] / middles["ours"]
         report.add(f"{model}, the whole command, times as quick as gensim", ratio, least)
+
+
+def memory(report: Report, options: argparse.Namespace, folder: Path) -> None:
+    """Compare what `widemax train` holds at most, beyond a training on next to no text."""
+    (folder / "few").mkdir()
+    few, text = unpack(FEW_WORDS, folder / "few"), unpack(options.words, folder)
+    encoded = sum(part.nbytes for part in (text.sequences.values, text.sequences.offsets))
+    tables = 2 * len(text.vocabulary) * DIMENSION * 4
+    report.add("the encoded text (MB)", encoded / 1e6)
+    report.add("the two tables (MB)", tables / 1e6)
+    for model in COMMANDS:
+        alone, held = (
+            peak_of_training(each, folder / f"{model}-{name}", model, options.threads)
+            for name, each in (("few", few), ("text", text))
+        )
+        report.add(f"{model}, training on {FEW_WORDS:,} words, peak (MB)", alone / 1e6)
+        report.add(f"{model}, training on the text, peak (MB)", held / 1e6)
+        ratio = (held - alone) / (encoded + tables)
+        name = f"{model}, what the text adds / (encoded text + tables)"
+        report.add(name, ratio, MOST_MEMORY, "at most")
+
+
+def peak_of_training(text: Text, run: Path, model: str, threads: int) -> int:
+    """The most bytes a process of `widemax train` held, for one epoch and its validation."""
+    target = run.with_suffix(".peak")
+    arguments = [
+        "train", str(text.path), "--model", model, "--folder", str(run), "--epochs", "1",
+        "--threads", str(threads),
+    ]  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", WATCHED_COMMAND, str(target), *arguments],
+        check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return int(target.read_text()) * 1024

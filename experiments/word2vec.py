@@ -13,13 +13,16 @@ rate of 0.1 that falls linearly to 0, batches of 4,096 words of the text with al
 and either 5 negatives for each pair of words by count^0.75 or the softmax over 256 distinct classes
 by rank for all of the batch; 5 epochs, vectors that start as those of the kernel.
 
-    python experiments/word2vec.py [--part gensim|torch|speed|command|all] [--words N] [--threads N]
-                                   [--seeds N] [--own-seeds N] [--resume] [--json FILE] [--check]
+    python experiments/word2vec.py [--part gensim|torch|speed|command|memory|all] [--words N]
+                                   [--threads N] [--seeds N] [--own-seeds N] [--resume]
+                                   [--json FILE] [--check]
 
 Part speed, of minutes: one epoch of each kind, three times in turn, the medians; what an epoch has
-learned is compared as well. Part command: `widemax train`, from the text to the stored run with its
-validation, beside a script of gensim that trains and stores its vectors, each a process of its own.
-Both are no part of "all".
+learned is compared as well, at the learning rates that gensim's threads have in one. With one
+thread, processor time is taken, which is fair on a busy machine. Part command: `widemax train`,
+from the text to the stored run with its validation, beside a script of gensim that trains and
+stores its vectors, each a process of its own. Part memory: what such a process holds at most. These
+three are no part of "all".
 
 What is measured beside gensim is stored in results/word2vec.parts.json, a kind of training at a
 time; with --resume a kind that is there is not trained again.
@@ -33,7 +36,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from _command import whole_command
+from _command import memory, whole_command
 from _common import DATA
 from _gradients import by_gradients
 from _harness import Report, command_line
@@ -60,9 +62,11 @@ from _words import (
     Quality,
     Text,
     Trained,
+    clock_of,
     middle,
     rate_of,
     told,
+    train_an_epoch,
     train_ours,
     unpack,
 )
@@ -96,14 +100,15 @@ def train_gensim(
     )
     peer.build_vocab(corpus_file=str(text.path))
     check_same_words(peer, text.vocabulary)
-    start = time.perf_counter()
+    clock = clock_of(threads)
+    start = clock()
     peer.train(
         corpus_file=str(text.path),
         total_examples=peer.corpus_count,
         total_words=peer.corpus_total_words,
         epochs=epochs,
     )
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     # In our order, so that ties in count leave both with the same first 30,000 words.
     vectors = torch.from_numpy(peer.wv[text.vocabulary.keys.to_list()])
     return told(f"{kind.name}: gensim, seed {seed}", text, seconds, vectors, epochs)
@@ -212,11 +217,11 @@ def speed(report: Report, options: argparse.Namespace, folder: Path) -> None:
     text = unpack(options.words, folder)
     compile_kernels()
     for kind in KINDS:
-        setting = {"threads": options.threads, "epochs": 1}
+        threads = options.threads
         runs: Runs = {"ours": [], "gensim": []}
         for seed in range(ROUNDS):
-            runs["ours"].append(train_ours(kind, text, seed=seed, **setting))
-            runs["gensim"].append(train_gensim(kind, text, seed=seed, **setting))
+            runs["ours"].append(train_an_epoch(kind, text, threads=threads, seed=seed))
+            runs["gensim"].append(train_gensim(kind, text, threads=threads, seed=seed, epochs=1))
         ours, peer = middle(runs["ours"]), middle(runs["gensim"])
         report.add(f"{kind.name}, WordSim-353 of an epoch, gensim", peer.quality.wordsim)
         least = peer.quality.wordsim - SHORT_CHECK
@@ -231,6 +236,7 @@ PARTS = {
     "torch": by_gradients,
     "speed": speed,
     "command": whole_command,
+    "memory": memory,
 }
 
 

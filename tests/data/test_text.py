@@ -282,3 +282,17 @@ def test_wikitext_has_its_published_counts():
     assert (len(vocabulary), len(train.values)) == (33_278, 2_088_628)
     test, unseen = encode_corpus(DATA / "wikitext-2" / "test.txt", vocabulary, end="<eos>")
     assert (len(test.values), unseen) == (245_569, 0)
+
+
+def test_codes_are_joined_over_the_ends_of_pieces(tmp_path, monkeypatch):
+    words = [f"w{number * number % 97}" for number in range(500)]
+    path = tmp_path / "corpus"
+    path.write_text("\n".join(" ".join(words[start : start + 7]) for start in range(0, 500, 7)))
+    whole, vocabulary = read_corpus(path)
+    monkeypatch.setattr(text_module, "_FIRST_PIECE", 3)
+    monkeypatch.setattr(text_module, "_LARGEST_PIECE", 24)
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 50)
+    in_pieces, same = read_corpus(path)
+    assert vocabulary.decode(in_pieces.values) == words
+    assert same.keys.equals(vocabulary.keys)
+    assert in_pieces.offsets.equal(whole.offsets)

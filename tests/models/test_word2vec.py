@@ -182,7 +182,8 @@ def no_opponents(num_classes):
     """Return a tree without a node: what is left of the kernel is which words it keeps."""
     table = np.empty((0, 2), np.int32)
     starts, path = np.zeros(num_classes + 1, np.int64), np.empty(0, np.int64)
-    return Opponents(starts, path, np.empty(0, np.float32), table, table.view(np.float32))
+    turns = np.zeros(num_classes, np.int64)
+    return Opponents(starts, path, turns, table, table.view(np.float32))
 
 
 @pytest.mark.parametrize("keep", [1.0, 0.73, 0.1, 0.001, 0.0])
@@ -234,6 +235,33 @@ def test_reach_is_uniform_up_to_the_window():
     # The variance of 2·reach is (window² − 1)/3.
     error = ((window**2 - 1) / 3 / num_words) ** 0.5
     assert abs(neighbours - (window + 1)) < 5 * error + 0.02
+
+
+@pytest.mark.parametrize(("model_class", "tree"), KINDS)
+def test_a_thread_gives_its_own_rows_back(model_class, tree, monkeypatch):
+    """Alone, a thread that is to give all back has worked on them as if they were in the table.
+
+    As if there were two: with negatives, each gives back all that it has changed; with a tree half,
+    so that the first rows are half as far from where they were.
+    """
+    monkeypatch.setattr("widemax.kernels.models.word2vec._ROWS_AN_OWN", 4)
+    sequences = zipf_sentences()
+    model = build(model_class, tree, sequences, dimension=8)
+    parts, bag = parts_of(model, sequences), model_class is CBOW
+    found = []
+    for threads in (1, 2):
+        tables = random_tables(V, V - tree, 8)
+        start = tables.outputs.copy()
+        options = {"negatives": parts[2], "bag": bag, "threads": threads}
+        train_words(parts[0], 0, 400, tables, parts[1], 5, 0.05, 0, **options)
+        found.append(tables)
+    own = (V - tree) // 4
+    share = 0.5 if tree else 1
+    moved = share * (found[0].outputs[:own] - start[:own])
+    np.testing.assert_allclose(found[1].outputs[:own], start[:own] + moved, atol=1e-5)
+    np.testing.assert_allclose(found[1].outputs[own:], found[0].outputs[own:], atol=1e-5)
+    np.testing.assert_allclose(found[1].inputs, found[0].inputs, atol=1e-5)
+    assert np.abs(moved).max() > 0.1
 
 
 def test_rows_that_are_not_whole_registers_are_refused():

@@ -15,8 +15,10 @@ from widemax.kernels.evaluation.ranks import target_ranks
 from widemax.validation import check_tensor
 
 _ROWS_AT_ONCE = 1024
-# 64 MB in float32, whatever the number of classes: models hold two or three such blocks at most.
-_SCORES_AT_ONCE = 2**24
+# 16 MB in float32, which a cache can hold; but rows enough to be worth a reading of all classes, as
+# long as they take no more than 64 MB: models hold two or three such blocks at most.
+_SCORES_AT_ONCE, _MOST_SCORES_AT_ONCE = 2**22, 2**24
+_FEWEST_ROWS = 48
 # Rounding may lift the log of a probability near 1 a little above 0; a score lies far above.
 _ROUNDING = 1e-3
 
@@ -71,7 +73,7 @@ def evaluate_ranking(
     it, which is less work. A class
     with the target's own score counts half a rank, so that a model that scores all classes alike
     does not look perfect. Against sampled classes ranks would be biased (Krichene & Rendle 2020).
-    Batches have 1,024 rows, or fewer where there are many classes: 64 MB of log P at once.
+    Batches have 1,024 rows, or fewer where there are many classes: 16 to 64 MB of log P at once.
 
     >>> from widemax.data import Sequences, Windows
     >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
@@ -81,16 +83,19 @@ def evaluate_ranking(
     >>> round(report.loss, 4), report.mrr  # four classes alike: rank 2.5
     (1.3863, 0.4)
     """
-    losses, ranks = [], []
+    # Made first: between two blocks of scores they would be in the way of the next.
+    losses, rank = torch.empty(2, len(examples), dtype=torch.float64)
+    start = 0
     for found, batch in _predictions(log_prob, examples, progress):
         better, alike, own = _places(found, batch.targets, normalised=normalised)
-        ranks.append(better + (alike.double() + 1) / 2)
-        losses.append(-own.double())
+        stop = start + len(batch.targets)
+        rank[start:stop] = better + (alike.double() + 1) / 2
+        losses[start:stop] = -own
+        start = stop
         del found
-    rank = torch.cat(ranks)
     hits = (rank <= k).double()
     found_in = {
-        "loss": torch.cat(losses),
+        "loss": losses,
         f"recall@{k}": hits,
         f"ndcg@{k}": hits / (rank + 1).log2(),
         "mrr": 1 / rank,
@@ -231,7 +236,9 @@ def _predictions(
         stop = min(start + rows, len(examples))
         batch = examples.batch(torch.arange(start, stop))
         found = log_prob(batch)
-        rows = max(1, min(_ROWS_AT_ONCE, _SCORES_AT_ONCE // max(1, found.shape[1])))
+        classes = max(1, found.shape[1])
+        few = min(_FEWEST_ROWS, _MOST_SCORES_AT_ONCE // classes)
+        rows = max(1, few, min(_ROWS_AT_ONCE, _SCORES_AT_ONCE // classes))
         yield found, batch
         del found  # before the next block is made
         if progress is not None:

@@ -1,9 +1,10 @@
-"""Whole vector registers as numbers of a kernel, where the compiler's own loops are not enough.
+"""Whole vector registers in the code of a kernel, where the compiler's own loops are not enough.
 
 A loop that LLVM vectorises by itself first asks whether its arrays overlap, and ends with the
-numbers that fill no register; on rows of a hundred numbers that costs more than the work. Here a
-row is read a register at a time, and nothing is asked: every place must be inside its table, rows
-are whole registers (``LANES`` numbers), and a column to load or store is a multiple of ``LANES``.
+numbers that fill no register; on rows of a hundred numbers that costs more than the work. Code that
+is made of these parts reads a row a register at a time, and nothing is asked: every place must be
+inside its table, rows are whole registers (``LANES`` numbers), and a column to load or store is a
+multiple of ``LANES``.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ LANES: int = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 """float32 numbers in one register."""
 
 _NUMBER = ir.FloatType()
-_VECTOR = ir.VectorType(_NUMBER, LANES)
+VECTOR = ir.VectorType(_NUMBER, LANES)
+"""The type of a register within the code that is made."""
 _INDEX = ir.IntType(32)
 
 
-def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of kernels that becomes the instructions that ``function`` generates."""
     return cast(Callable[..., Any], intrinsic(function))
 
@@ -43,7 +45,7 @@ class _RegisterModel(PrimitiveModel):
     """Kept as a vector of LLVM, which becomes a register of the processor."""
 
     def __init__(self, manager: Any, numba_type: Any) -> None:
-        super().__init__(manager, numba_type, _VECTOR)  # type: ignore[no-untyped-call]
+        super().__init__(manager, numba_type, VECTOR)  # type: ignore[no-untyped-call]
 
 
 _register = Register()
@@ -58,14 +60,14 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.gep(builder.bitcast(row, array.data.type), [arguments[2]])
 
 
-def _spread(builder: Any, value: Any) -> Any:
+def spread_out(builder: Any, value: Any) -> Any:
     """Return a vector whose numbers are all ``value``."""
-    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, _INDEX(0))
+    first = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), value, _INDEX(0))
     everywhere = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
     return builder.shuffle_vector(first, first, everywhere)
 
 
-@_instruction
+@instruction
 def peek(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
     """Return table[row, column], a number; places are not counted from the end."""
 
@@ -75,169 +77,16 @@ def peek(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
     return table.dtype(table, types.int64, types.int64), generate
 
 
-@_instruction
-def load(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
-    """Return table[row, column : column + LANES] of a float32 table whose rows are contiguous."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature, arguments)
-        return builder.load(builder.bitcast(address, _VECTOR.as_pointer()), align=4)
-
-    return _register(table, types.int64, types.int64), generate
+def multiplied_and_added(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return the register a·b + c, within the code that is made."""
+    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        builder.module, kind, f"llvm.fmuladd.v{LANES}f32"
+    )
+    return builder.call(function, [a, b, c])
 
 
-@_instruction
-def store(typing_context: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
-    """Write a register to table[row, column : column + LANES]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature, arguments)
-        builder.store(arguments[3], builder.bitcast(address, _VECTOR.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return types.void(table, types.int64, types.int64, _register), generate
-
-
-@_instruction
-def spread(typing_context: Any, value: Any) -> Any:
-    """Return a register whose numbers are all ``value``, a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _spread(builder, arguments[0])
-
-    return _register(types.float32), generate
-
-
-@_instruction
-def add(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return a + b."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fadd(*arguments)
-
-    return _register(_register, _register), generate
-
-
-@_instruction
-def multiply(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return a·b."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fmul(*arguments)
-
-    return _register(_register, _register), generate
-
-
-@_instruction
-def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a·b + c, in one instruction where the processor has it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-        function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, kind, f"llvm.fmuladd.v{LANES}f32"
-        )
-        return builder.call(function, arguments)
-
-    return _register(_register, _register, _register), generate
-
-
-@_instruction
-def subtract(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return a − b."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fsub(*arguments)
-
-    return _register(_register, _register), generate
-
-
-@_instruction
-def divide(typing_context: Any, a: Any, b: Any) -> Any:
-    """Return a / b."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fdiv(*arguments)
-
-    return _register(_register, _register), generate
-
-
-@_instruction
-def clamp(typing_context: Any, x: Any, low: Any, high: Any) -> Any:
-    """Return x, or the limit that it is beyond; NaN stays NaN."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, low, high = arguments
-        x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
-        return builder.select(builder.fcmp_ordered(">", x, high), high, x)
-
-    return _register(_register, _register, _register), generate
-
-
-@_instruction
-def round_down(typing_context: Any, x: Any) -> Any:
-    """Return the largest whole numbers that are at most x."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_VECTOR, [_VECTOR])
-        function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, kind, f"llvm.floor.v{LANES}f32"
-        )
-        return builder.call(function, arguments)
-
-    return _register(_register), generate
-
-
-@_instruction
-def two_to(typing_context: Any, n: Any) -> Any:
-    """Return 2^n for whole numbers from −126 to 127."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.VectorType(_INDEX, LANES)
-        whole = builder.fptosi(arguments[0], kind)
-        biased = builder.add(whole, ir.Constant(kind, [127] * LANES))
-        bits = builder.shl(biased, ir.Constant(kind, [23] * LANES))
-        return builder.bitcast(bits, _VECTOR)
-
-    return _register(_register), generate
-
-
-@_instruction
-def store_sums(
-    typing_context: Any, table: Any, row: Any, column: Any, a: Any, b: Any, c: Any, d: Any
-) -> Any:
-    """Write the sums of four registers to table[row, column : column + 4]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sums(builder, arguments[3:])
-        address = _address(context, builder, signature, arguments)
-        builder.store(sums, builder.bitcast(address, sums.type.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    arguments = (table, types.int64, types.int64, *[_register] * 4)
-    return types.void(*arguments), generate
-
-
-@_instruction
-def store_sums_apart(
-    typing_context: Any, table: Any, column: Any, other: Any, a: Any, b: Any, c: Any, d: Any
-) -> Any:
-    """Write the sums of a and b to table[0, column : column + 2], those of c and d to ``other``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sums(builder, arguments[3:])
-        for start, column in ((0, arguments[1]), (2, arguments[2])):
-            two = _part(builder, sums, start, 2)
-            place = (arguments[0], ir.IntType(64)(0), column)
-            address = _address(context, builder, signature, place)
-            builder.store(two, builder.bitcast(address, two.type.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    arguments = (table, types.int64, types.int64, *[_register] * 4)
-    return types.void(*arguments), generate
-
-
-def _sums(builder: Any, registers: Any) -> Any:
+def sums_of_four(builder: Any, registers: Any) -> Any:
     """Return the sums of four registers as one vector of four numbers."""
     a, b, c, d = registers
     half, other = _interleaved_sum(builder, a, b, 1), _interleaved_sum(builder, c, d, 1)
@@ -273,3 +122,142 @@ def _interleaved_sum(builder: Any, a: Any, b: Any, width: int) -> Any:
     kind = ir.VectorType(_INDEX, LANES)
     parts = (builder.shuffle_vector(a, b, ir.Constant(kind, places)) for places in (low, high))
     return builder.fadd(*parts)
+
+
+@instruction
+def load(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
+    """Return table[row, column : column + LANES] of a float32 table whose rows are contiguous."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature, arguments)
+        return builder.load(builder.bitcast(address, VECTOR.as_pointer()), align=4)
+
+    return _register(table, types.int64, types.int64), generate
+
+
+@instruction
+def store(typing_context: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
+    """Write a register to table[row, column : column + LANES]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature, arguments)
+        builder.store(arguments[3], builder.bitcast(address, VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64, types.int64, _register), generate
+
+
+@instruction
+def spread(typing_context: Any, value: Any) -> Any:
+    """Return a register whose numbers are all ``value``, a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return spread_out(builder, arguments[0])
+
+    return _register(types.float32), generate
+
+
+@instruction
+def add(typing_context: Any, a: Any, b: Any) -> Any:
+    """Return a + b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fadd(*arguments)
+
+    return _register(_register, _register), generate
+
+
+@instruction
+def subtract(typing_context: Any, a: Any, b: Any) -> Any:
+    """Return a − b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fsub(*arguments)
+
+    return _register(_register, _register), generate
+
+
+@instruction
+def multiply(typing_context: Any, a: Any, b: Any) -> Any:
+    """Return a·b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fmul(*arguments)
+
+    return _register(_register, _register), generate
+
+
+@instruction
+def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a·b + c, in one instruction where the processor has it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return multiplied_and_added(builder, *arguments)
+
+    return _register(_register, _register, _register), generate
+
+
+@instruction
+def divide(typing_context: Any, a: Any, b: Any) -> Any:
+    """Return a / b."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fdiv(*arguments)
+
+    return _register(_register, _register), generate
+
+
+@instruction
+def clamp(typing_context: Any, x: Any, low: Any, high: Any) -> Any:
+    """Return x, or the limit that it is beyond; NaN stays NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, low, high = arguments
+        x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
+        return builder.select(builder.fcmp_ordered(">", x, high), high, x)
+
+    return _register(_register, _register, _register), generate
+
+
+@instruction
+def round_down(typing_context: Any, x: Any) -> Any:
+    """Return the largest whole numbers that are at most x."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(VECTOR, [VECTOR])
+        function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, f"llvm.floor.v{LANES}f32"
+        )
+        return builder.call(function, arguments)
+
+    return _register(_register), generate
+
+
+@instruction
+def two_to(typing_context: Any, n: Any) -> Any:
+    """Return 2^n for whole numbers from −126 to 127."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_INDEX, LANES)
+        whole = builder.fptosi(arguments[0], kind)
+        biased = builder.add(whole, ir.Constant(kind, [127] * LANES))
+        bits = builder.shl(biased, ir.Constant(kind, [23] * LANES))
+        return builder.bitcast(bits, VECTOR)
+
+    return _register(_register), generate
+
+
+@instruction
+def store_sums(
+    typing_context: Any, table: Any, row: Any, column: Any, a: Any, b: Any, c: Any, d: Any
+) -> Any:
+    """Write the sums of four registers to table[row, column : column + 4]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sums = sums_of_four(builder, arguments[3:])
+        address = _address(context, builder, signature, arguments)
+        builder.store(sums, builder.bitcast(address, sums.type.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    arguments = (table, types.int64, types.int64, *[_register] * 4)
+    return types.void(*arguments), generate

@@ -93,7 +93,7 @@ class WhiteSpace:
             )  # fmt: skip
             place, words, lines, unfinished, self._num_keys, self._num_letters = progress.tolist()
             if place == len(data):
-                return codes[:words].copy(), lengths, unfinished
+                return codes[:words], lengths, unfinished
             if not self._grown():
                 raise LineError(self.too_long, lines)
 

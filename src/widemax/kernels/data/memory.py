@@ -1,7 +1,8 @@
-"""Memory for long arrays that are written once, from front to back."""
+"""Memory for long arrays that are written once, from front to back, and what is left of it."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -22,3 +23,18 @@ def unset(count: int, dtype: DTypeLike) -> NDArray[Any]:
     """
     itemsize = np.dtype(dtype).itemsize
     return torch.empty(count * itemsize, dtype=torch.uint8).numpy().view(dtype)
+
+
+def give_back() -> None:
+    """Give memory that was let go back to the system, where the C library can: glibc.
+
+    It keeps what was freed in short pieces, up to tens of megabytes after a file is read, beside
+    all that comes after. A few milliseconds.
+
+    >>> give_back()
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return
+    trim(ctypes.c_size_t(0))

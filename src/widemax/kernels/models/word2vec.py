@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.models.prefetch import prefetch_row
+from widemax.kernels.models.prefetch import prefetch_part, prefetch_row
 from widemax.kernels.models.window_blocks import (
-    add_row,
-    fill_mean,
-    gather_moves,
-    push_down,
-    score,
+    MOST_QUERIES,
+    add_to_rows,
+    fetch_row,
+    make_steps,
+    mean_row,
+    move_rows,
+    score_rows,
 )
 from widemax.kernels.random_bits import below, next_random
 from widemax.kernels.registers import LANES, peek
@@ -24,10 +26,13 @@ _u = np.uint64
 # Sums may be reordered and products contracted, which vectorises the loops; and a division that
 # could raise would keep them scalar.
 _REORDER = {"reassoc", "contract", "nsz"}
-_NUMBER = 2
 # Slots of windows: one is trained, the rows of the next are fetched, the negatives of the one after
 # it are taken from the alias table, and its columns for the fourth are fetched.
 _SLOTS = 4
+# Of several threads each has so many of the first outputs for itself, for so many words and to the
+# end of a sentence; and no more than one of so many rows.
+_OWN_ROWS, _ROWS_AN_OWN = 512, 64
+_WORDS_ON_OWN = 2_000
 
 Matrix = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -59,9 +64,9 @@ class Opponents(NamedTuple):
     path_starts: Ids
     """Word w has the nodes path[path_starts[w] : path_starts[w + 1]]."""
     path: Ids
-    """The nodes of all words."""
-    path_labels: NDArray[np.float32]
-    """Their labels, 0 or 1."""
+    """The nodes of all words, those with label 1 first."""
+    path_turns: Ids
+    """So many of the first nodes of word w have label 1, the others 0."""
     alias: NDArray[np.int32]
     """The table that negatives are drawn from, as ``build_alias_table`` makes it."""
     thresholds: Matrix
@@ -71,14 +76,17 @@ class Opponents(NamedTuple):
 class _Room(NamedTuple):
     """Memory of one thread, for the present windows and, in slots, for those that follow."""
 
+    own: Matrix
+    """A copy of the first rows of the outputs, on which this thread alone works."""
+    taken: Matrix
+    """What the copy was when it was taken."""
+
     means: Matrix
     """The means of two bags."""
-    row_moves: Matrix
-    """What the queries will move by."""
-    column_moves: Matrix
-    """What the outputs will move by."""
+    moves: Matrix
+    """What they will move by; 0 between windows."""
     steps: Matrix
-    """The scores [queries, outputs] in one row, which become steps."""
+    """The scores [outputs, queries] in one row, which become steps."""
     neighbours: Ids
     """The words of the windows, in one row."""
     bag_rows: Ids
@@ -86,11 +94,9 @@ class _Room(NamedTuple):
     bits: NDArray[np.uint64]
     """The random bits of the negatives, for each slot."""
     columns: Ids
-    """The rows of the outputs, for each slot."""
-    labels: Matrix
-    """Their labels, for each slot."""
-    drawn: Ids
-    """For each slot: how many outputs there are, and how far each window reaches."""
+    """The rows of the outputs that words and negatives have, for each slot."""
+    reaches: Ids
+    """How far each window reaches, for each slot."""
 
 
 class _Job(NamedTuple):
@@ -103,6 +109,8 @@ class _Job(NamedTuple):
     seed: int
     negatives: int
     bag: bool
+    num_own: int
+    share: float
 
 
 def train_words(
@@ -117,6 +125,7 @@ def train_words(
     *,
     negatives: int,
     bag: bool,
+    threads: int = 1,
 ) -> int:
     """Train on the words start … stop − 1 of a corpus; return how many were kept.
 
@@ -124,13 +133,20 @@ def train_words(
     neighbour c up to ``reach`` places away, reach uniform in 1 … window: x = input(c), or with
     ``bag`` x = the mean of all; then for each opponent o with its label,
     g = rate·(label − σ(x·o)); x += Σ_o g·o (with ``bag``, every neighbour does) and o += Σ_x g·x,
-    all from the values before the window. Windows end where sentences do.
+    from the values before the window, but for an opponent that was drawn twice, which moves twice.
+    Of a wide window ten neighbours are taken at a time. Windows end where sentences do.
 
     A word meets the same opponents in all of its window (Ji et al. 2016): a row drawn at random
     costs more to fetch than to use. With ``bag`` and negatives, the first and second word of a
     sentence meet the same, the third and fourth, and so on, and move from the values before both.
-    A drawn negative that is the word itself is passed over; for a tree ``negatives`` is 0. Several
-    threads may work on the same tables at once, without locks.
+    A drawn negative that is the word itself is passed over; for a tree ``negatives`` is 0.
+
+    Several threads may work on the same tables at once, without locks. Rows that all of them write
+    all the time would wander from core to core, and keep every one waiting: with ``threads`` above
+    1, each works on a copy of the first rows of the outputs, which are the most frequent, and now
+    and then adds to the table a share of what has changed. Nodes near the root move by the mean of
+    all threads, as far as one would move them; drawn classes, which meet fewer words meanwhile, by
+    up to twice as much.
     """
     for name, table in zip(Tables._fields, tables, strict=True):
         if table.shape[1] % LANES:
@@ -138,19 +154,23 @@ def train_words(
                 f"{name} must have rows of whole registers, a multiple of {LANES} numbers,"
                 f" got {table.shape[1]:,}"
             )
-    job = _Job(start, stop, window, rate, seed, negatives, bag)
+    num_own = min(_OWN_ROWS, len(tables.outputs) // _ROWS_AN_OWN) if threads > 1 else 0
+    share = min(1.0, 2 / threads) if negatives else 1 / threads
+    job = _Job(start, stop, window, rate, seed, negatives, bag, num_own, share)
     kept: int = _train_words(corpus, tables, opponents, job)
     return kept
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
 def _train_words(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job) -> int:
-    start, stop, window, rate, seed, negatives, bag = job
-    room = _allocate(opponents, window, tables.inputs.shape[1], negatives)
+    start, stop, window, rate, seed, negatives, bag, num_own, share = job
+    room = _allocate(opponents, window, tables.inputs.shape[1], negatives, num_own)
+    room.own[:] = tables.outputs[:num_own]
+    room.taken[:] = room.own
     state = np.array([_u(seed)])
     kept = np.empty(stop - start, np.int64)
     sentence = np.searchsorted(corpus.offsets, start, side="right") - 1
-    total = 0
+    total = given = 0
     while start < stop:
         end = min(stop, corpus.offsets[sentence + 1])
         num_kept = 0
@@ -165,60 +185,51 @@ def _train_words(corpus: Corpus, tables: Tables, opponents: Opponents, job: _Job
         total += num_kept
         start = end
         sentence += 1
+        if total - given >= _WORDS_ON_OWN or start == stop:
+            _give_and_take(tables.outputs, room.own, room.taken, _f(share))
+            given = total
     return total
 
 
-@njit(inline="always")
-def _whole(num_outputs: int) -> int:
-    """Return how many outputs that is in whole threes."""
-    return (num_outputs + 2) // 3 * 3
-
-
-@njit(inline="always")
-def _width(num_outputs: int) -> int:
-    """Return how many steps of a query there is room for: whole threes, and a place left free."""
-    return _whole(num_outputs) // 4 * 4 + 4
+@njit(nogil=True, cache=True, fastmath=_REORDER, error_model="numpy")
+def _give_and_take(outputs: Matrix, own: Matrix, taken: Matrix, share: np.float32) -> None:
+    """Add a share of what has changed in a thread's copy to the table, and copy anew."""
+    for row in range(len(own)):
+        for d in range(own.shape[1]):
+            value = outputs[row, d] + share * (own[row, d] - taken[row, d])
+            outputs[row, d] = own[row, d] = taken[row, d] = value
 
 
 @njit(nogil=True, cache=True)
-def _allocate(opponents: Opponents, window: int, dimension: int, negatives: int) -> _Room:
+def _allocate(
+    opponents: Opponents, window: int, dimension: int, negatives: int, num_own: int
+) -> _Room:
     """Return zeroed memory for windows of this size."""
     longest = negatives + 2
     if negatives == 0:
         for word in range(len(opponents.path_starts) - 1):
             length = opponents.path_starts[word + 1] - opponents.path_starts[word]
             longest = max(longest, length)
-    rows, columns = 2 * window + 2, _whole(longest)
     return _Room(
+        _whole_lines(num_own, dimension),
+        _whole_lines(num_own, dimension),
         np.zeros((2, dimension), np.float32),
-        np.zeros((rows, dimension), np.float32),
-        np.zeros((columns, dimension), np.float32),
-        np.zeros((1, rows * _width(longest)), np.float32),
-        np.zeros((1, 2 * rows), np.int64),
+        np.zeros((2, dimension), np.float32),
+        np.zeros((1, MOST_QUERIES * longest + 16), np.float32),
+        np.zeros((1, 4 * window + 2), np.int64),
         np.array([[0, 1]]),
         np.zeros((_SLOTS, max(negatives, 1)), np.uint64),
-        np.zeros((_SLOTS, columns), np.int64),
-        np.zeros((_SLOTS, columns), np.float32),
-        np.zeros((_SLOTS, 3), np.int64),
+        np.zeros((_SLOTS, longest), np.int64),
+        np.zeros((_SLOTS, 2), np.int64),
     )
 
 
-@njit(inline="always")
-def _take_path(
-    columns: Ids,
-    labels: Matrix,
-    slot: int,
-    word: int,
-    path_starts: Ids,
-    path: Ids,
-    path_labels: NDArray[np.float32],
-) -> int:
-    """Set the nodes on a word's path against it, and return their number."""
-    start = path_starts[word]
-    length: int = path_starts[word + 1] - start
-    for k in range(length):
-        columns[slot, k], labels[slot, k] = path[start + k], path_labels[start + k]
-    return length
+@njit(nogil=True, cache=True)
+def _whole_lines(rows: int, dimension: int) -> Matrix:
+    """Return a table of anything that begins where a cache line does."""
+    room = np.empty(rows * dimension + 16, np.float32)
+    start = -(room.ctypes.data // 4) % 16
+    return room[start : start + rows * dimension].reshape(rows, dimension)
 
 
 @njit(inline="always")
@@ -258,31 +269,21 @@ def _take_negatives(
 
 
 @njit(inline="always")
-def _label_negatives(
-    steps: Matrix,
-    num_rows: int,
-    width: int,
-    columns: Ids,
-    slot: int,
-    num_words: int,
-    num_outputs: int,
-    rate: np.float32,
+def _pass_over(
+    steps: Matrix, num_queries: int, columns: Ids, slot: int, num_words: int, num_outputs: int
 ) -> None:
-    """Make steps of −rate·σ(F): add the rate for the word, and 0 for a drawn class that is it.
+    """Make the steps 0 of a drawn class against the word that it is.
 
-    With two words, each row belongs to one of them, and does not meet the other.
+    With two words, each query belongs to one of them, and does not meet the other.
     """
     for w in range(num_words):
         word = columns[slot, w]
         for k in range(num_words, num_outputs):
             if columns[slot, k] == word:
-                for j in range(w, num_rows, num_words):
-                    steps[0, j * width + k] = 0
-    for j in range(num_rows):
-        own = j % num_words
-        for w in range(num_words):
-            step = steps[0, j * width + w] + rate
-            steps[0, j * width + w] = step if w == own else _f(0)
+                for j in range(w, num_queries, num_words):
+                    steps[0, k * num_queries + j] = 0
+    if num_words == 2:
+        steps[0, 1] = steps[0, 2] = 0
 
 
 @njit(inline="always")
@@ -301,10 +302,12 @@ def _train_sentence(
     # One long function of plain arrays: tuples and slices that are passed on for each word would
     # have their references counted, a third of the time.
     inputs, outputs = tables
-    path_starts, path, path_labels, alias, thresholds = opponents
-    means, row_moves, column_moves, steps, neighbours, bag_rows, bits, columns, labels, drawn = room
+    path_starts, path, path_turns, alias, thresholds = opponents
+    own_outputs, _, means, moves, steps, neighbours, bag_rows, bits, columns, reaches = room
     dimension = inputs.shape[1]
-    queries, rows = (means, bag_rows) if bag else (inputs, neighbours)
+    paths = path.reshape(1, len(path))
+    ids = columns if negatives else paths
+    queries, rows, moved = (means, bag_rows, moves) if bag else (inputs, neighbours, inputs)
     together = 2 if bag and negatives else 1
     for first in range(-3 * together, num_words, together):
         block = first // together
@@ -312,61 +315,75 @@ def _train_sentence(
         if start < num_words:
             slot = (block + 3) % _SLOTS
             for w in range(min(together, num_words - start)):
-                drawn[slot, w] = window - below(next_random(state), window)
+                reaches[slot, w] = window - below(next_random(state), window)
             _draw_bits(bits, slot, negatives, alias, state)
         start = first + 2 * together
         if 0 <= start < num_words:
-            slot = (block + 2) % _SLOTS
             if negatives:
+                slot = (block + 2) % _SLOTS
                 size = min(together, num_words - start)
-                drawn[slot, _NUMBER] = size + negatives
                 for w in range(size):
                     columns[slot, w] = words[start + w]
                 _take_negatives(columns, slot, size, bits, negatives, alias, thresholds)
             else:
-                drawn[slot, _NUMBER] = _take_path(
-                    columns, labels, slot, words[start], path_starts, path, path_labels
-                )
+                length = path_starts[words[start] + 1] - path_starts[words[start]]
+                prefetch_part(paths, 0, path_starts[words[start]], length)
         start = first + together
         if 0 <= start < num_words:
-            slot = (block + 1) % _SLOTS
-            for k in range(drawn[slot, _NUMBER]):
-                prefetch_row(outputs, columns[slot, k], dimension)
+            slot, begin = (block + 1) % _SLOTS, 0
+            num_outputs = min(together, num_words - start) + negatives
+            if negatives == 0:
+                slot, begin = 0, path_starts[words[start]]
+                num_outputs = path_starts[words[start] + 1] - begin
+            for k in range(begin, begin + num_outputs):
+                fetch_row(outputs, own_outputs, peek(ids, slot, k))
             for place in range(start + window, min(start + window + together, num_words)):
                 prefetch_row(inputs, words[place], dimension)
-        if first < 0 or drawn[block % _SLOTS, _NUMBER] == 0:
+        if first < 0:
             continue
-        slot = block % _SLOTS
+        slot, begin, num_true = block % _SLOTS, 0, 1
         size = min(together, num_words - first)
-        num_outputs = drawn[slot, _NUMBER]
-        whole, width = _whole(num_outputs), _width(num_outputs)
+        num_outputs = size + negatives
+        if negatives == 0:
+            begin, num_true = path_starts[words[first]], path_turns[words[first]]
+            num_outputs = path_starts[words[first] + 1] - begin
+            if num_outputs == 0:
+                continue
         num_neighbours, of_first = 0, 0
         for w in range(size):
-            begin, own, reach = num_neighbours, first + w, drawn[slot, w]
+            own, reach = first + w, reaches[slot, w]
+            before = num_neighbours
             for place in range(max(0, own - reach), min(num_words, own + reach + 1)):
                 neighbours[0, num_neighbours] = words[place]
                 num_neighbours += place != own
             if bag:
-                fill_mean(means, w, inputs, neighbours, begin, num_neighbours - begin)
+                count = num_neighbours - before
+                mean_row(means, w, inputs, neighbours, before, count, _f(1) / _f(count))
             of_first = num_neighbours if w == 0 else of_first
+        row = slot if negatives else 0
         num_rows = size if bag else num_neighbours
-        score(queries, rows, num_rows, outputs, columns, slot, whole, steps, width)
-        push_down(steps, num_rows * width, rate)
-        if negatives:
-            _label_negatives(steps, num_rows, width, columns, slot, size, num_outputs, rate)
-        else:
-            for j in range(num_rows):
-                for k in range(num_outputs):
-                    steps[0, j * width + k] += rate * labels[slot, k]
-        for j in range(num_rows):
-            for k in range(num_outputs, whole):
-                steps[0, j * width + k] = 0
-        gather_moves(
-            queries, rows, num_rows, outputs, columns, slot, whole, steps, width,
-            row_moves, column_moves,
-        )  # fmt: skip
-        for j in range(num_neighbours):
-            row = int(j >= of_first) if bag else j
-            add_row(inputs, peek(neighbours, 0, j), row_moves, row)
-        for k in range(num_outputs):
-            add_row(outputs, peek(columns, slot, k), column_moves, k)
+        # The last of an odd number is there twice, and does not move the second time.
+        neighbours[0, num_neighbours] = neighbours[0, num_neighbours - 1]
+        for group in range(0, num_rows, MOST_QUERIES):
+            own_queries = min(MOST_QUERIES, num_rows - group)
+            num_queries = own_queries + own_queries % 2
+            score_rows(
+                queries, rows, group, num_queries, outputs, own_outputs, ids, row, begin,
+                num_outputs, steps,
+            )  # fmt: skip
+            # Of two words, the first belongs to the first query, the second to the second.
+            num_lifted = 4 if size == 2 else num_true * num_queries
+            make_steps(steps, num_outputs * num_queries, num_lifted, rate)
+            if negatives:
+                _pass_over(steps, num_queries, columns, slot, size, num_outputs)
+            if own_queries < num_queries:
+                for k in range(1, num_outputs + 1):
+                    steps[0, k * num_queries - 1] = 0
+            move_rows(
+                queries, rows, group, num_queries, outputs, own_outputs, ids, row, begin,
+                num_outputs, steps, moved, rows,
+            )  # fmt: skip
+        if bag:
+            add_to_rows(inputs, neighbours, 0, of_first, moves, 0)
+            if size == 2:
+                add_to_rows(inputs, neighbours, of_first, num_neighbours - of_first, moves, 1)

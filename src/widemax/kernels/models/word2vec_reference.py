@@ -12,6 +12,9 @@ from widemax.kernels.random_bits import split_mix_reference
 
 Numbers = NDArray[np.float64]
 
+_AT_ONCE = 10
+"""How many neighbours are taken at a time."""
+
 
 def train_words_reference(
     corpus: Corpus,
@@ -31,7 +34,7 @@ def train_words_reference(
     >>> words, offsets = np.array([0, 1, 0, 1]), np.array([0, 4])
     >>> corpus = Corpus(words, offsets, np.full(2, 2**32 - 1, np.uint32))
     >>> tables = Tables(np.ones((2, 1)), np.zeros((1, 1)))
-    >>> path = np.array([0, 1, 2]), np.array([0, 0]), np.array([0, 1], np.float32)
+    >>> path = np.array([0, 1, 2]), np.array([0, 0]), np.array([0, 1])
     >>> none = np.empty((0, 2), np.int32)
     >>> opponents = Opponents(*path, none, none.view(np.float32))
     >>> train_words_reference(
@@ -54,21 +57,40 @@ def train_words_reference(
             places = range(first, min(first + together, len(kept)))
             reaches = [window - _below(next(random), window) for _ in places]
             drawn = [_draw(opponents, next(random)) for _ in range(negatives)]
-            before = Tables(tables.inputs.copy(), tables.outputs.copy())
-            for place, reach in zip(places, reaches, strict=True):
-                neighbours = kept[max(0, place - reach) : place] + kept[place + 1 :][:reach]
-                ids, labels = _opponents_of(kept[place], opponents, drawn)
-                _train_window(tables, before, neighbours, ids, labels, bag, rate)
+            windows = [
+                kept[max(0, place - reach) : place] + kept[place + 1 :][:reach]
+                for place, reach in zip(places, reaches, strict=True)
+            ]
+            words = [kept[place] for place in places]
+            ids, labels = _opponents_of(words, opponents, drawn)
+            if bag:
+                _train_block(tables, windows, ids, labels, rate)
+                continue
+            for group in range(0, len(windows[0]), _AT_ONCE):
+                alone = [[word] for word in windows[0][group : group + _AT_ONCE]]
+                _train_block(tables, alone, ids, np.repeat(labels, len(alone), 0), rate)
     return total
 
 
-def _opponents_of(word: int, opponents: Opponents, drawn: list[int]) -> tuple[list[int], Numbers]:
-    """Return the output rows that a word meets, and the label of each; a tree draws none."""
+def _opponents_of(
+    words: list[int], opponents: Opponents, drawn: list[int]
+) -> tuple[list[int], Numbers]:
+    """Return the output rows that words meet, and the label of each for each word, or NaN.
+
+    A word does not meet the others, nor itself where it was drawn; a tree draws none.
+    """
     if not drawn:
-        path = slice(opponents.path_starts[word], opponents.path_starts[word + 1])
-        return opponents.path[path].tolist(), opponents.path_labels[path].astype(np.float64)
-    others = [each for each in drawn if each != word]
-    return [word, *others], np.array([1.0] + [0.0] * len(others))
+        (word,) = words
+        ids = opponents.path[opponents.path_starts[word] : opponents.path_starts[word + 1]]
+        labels = np.arange(len(ids)) < opponents.path_turns[word]
+        return ids.tolist(), labels[None].astype(np.float64)
+    ids = [*words, *drawn]
+    labels = np.full((len(words), len(ids)), np.nan)
+    for row, word in enumerate(words):
+        labels[row, row] = 1
+        for column in range(len(words), len(ids)):
+            labels[row, column] = np.nan if ids[column] == word else 0
+    return ids, labels
 
 
 def _draw(opponents: Opponents, bits: int) -> int:
@@ -79,24 +101,20 @@ def _draw(opponents: Opponents, bits: int) -> int:
     return column if own else int(opponents.alias[column, 1])
 
 
-def _train_window(
-    tables: Tables,
-    before: Tables,
-    neighbours: list[int],
-    ids: list[int],
-    labels: Numbers,
-    bag: bool,
-    rate: float,
+def _train_block(
+    tables: Tables, bags: list[list[int]], ids: list[int], labels: Numbers, rate: float
 ) -> None:
-    """Move the inputs of a window and its outputs, all by the values ``before``."""
-    inputs = before.inputs[neighbours].astype(np.float64)
-    outputs = before.outputs[ids].astype(np.float64)
-    queries = inputs.mean(0, keepdims=True) if bag else inputs
-    sigmoid = (1 + np.tanh(queries @ outputs.T / 2)) / 2
-    steps = rate * (labels - sigmoid)
-    # add.at counts a row as often as it is listed; with a bag, all inputs move alike.
-    np.add.at(tables.inputs, neighbours, np.broadcast_to(steps @ outputs, inputs.shape))
-    np.add.at(tables.outputs, ids, steps.T @ queries)
+    """Move the inputs of bags, and outputs, by steps from the values before; NaN is no pair."""
+    queries = np.array([tables.inputs[bag].astype(np.float64).mean(0) for bag in bags])
+    sigmoid = (1 + np.tanh(queries @ tables.outputs[ids].astype(np.float64).T / 2)) / 2
+    steps = np.nan_to_num(rate * (labels - sigmoid))
+    moves = np.zeros_like(queries)
+    # In turn, so that one that is there twice has moved when its second turn comes.
+    for column, output in enumerate(ids):
+        moves += np.outer(steps[:, column], tables.outputs[output])
+        tables.outputs[output] += steps[:, column] @ queries
+    for bag, move in zip(bags, moves, strict=True):
+        np.add.at(tables.inputs, bag, move)  # counts a row as often as it is listed
 
 
 def _below(bits: int, limit: int) -> int:

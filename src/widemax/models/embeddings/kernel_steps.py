@@ -41,7 +41,7 @@ _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
 
 _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
-_SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 10_000
+_SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 5_000
 
 
 @declare.trainer(
@@ -152,9 +152,16 @@ class Word2VecSteps:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, shuffled(self._num_jobs, self.seed, epoch)
         start = place * self._jobs_a_step
-        jobs = self._order[1][start : start + self._jobs_a_step].tolist()
-        run = self._pool.map if self._pool else map
-        list(run(lambda job: self._run(job, epoch, learning_rate), jobs))
+        jobs = iter(self._order[1][start : start + self._jobs_a_step].tolist())
+
+        def work(thread: int) -> None:
+            for job in jobs:  # each goes to the thread that asks first
+                self._run(job, epoch, learning_rate)
+
+        if self._pool:
+            list(self._pool.map(work, range(self.threads)))
+        else:
+            work(0)
         self._step = step
 
     def _run(self, job: int, epoch: int, rate: float) -> int:
@@ -173,6 +180,7 @@ class Word2VecSteps:
             seed,
             negatives=self._negatives,
             bag=not isinstance(self.model, SkipGram),
+            threads=self.threads,
         )
 
     @torch.no_grad()
@@ -274,28 +282,31 @@ def _opponents(model: WordModel) -> tuple[Opponents, int]:
     """Return what competes with each word, and how many negatives that means, 0 for a tree."""
     head = model.head
     if isinstance(head, HierarchicalHead):
-        starts, path, labels = _paths(head.tree)
         table = np.empty((0, 2), np.int32)
-        return Opponents(starts, path, labels, table, table.view(np.float32)), 0
+        return Opponents(*_paths(head.tree), table, table.view(np.float32)), 0
     assert isinstance(head, SampledHead)
     assert head.num_samples is not None
     probability = head.sampler.log_prob(torch.arange(head.num_classes)).exp()
     table = build_alias_table(scaled_weights(probability.double().numpy()))
-    no_path, no_labels = np.empty(0, np.int64), np.empty(0, np.float32)
-    drawn = Opponents(no_path, no_path, no_labels, table, table.view(np.float32))
+    no_path = np.empty(0, np.int64)
+    drawn = Opponents(no_path, no_path, no_path, table, table.view(np.float32))
     return drawn, head.num_samples
 
 
-def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the nodes of every class end to end, where each starts, and 1 for a turn right."""
+def _paths(tree: Tree) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the nodes of each class start, all of them end to end, and how many turn right.
+
+    Of each class the nodes where its path turns right come first.
+    """
     paths = tree.paths(torch.arange(tree.num_classes))
-    there = paths.signs != 0
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), there.sum(-1).cumsum(0)])
-    return (
-        starts.numpy(),
-        paths.nodes[there].numpy(),
-        (paths.signs[there] > 0).to(torch.float32).numpy(),
-    )
+    order = paths.signs.argsort(dim=1, descending=True, stable=True)
+    signs = paths.signs.gather(1, order)
+    there = signs != 0
+    lengths = there.sum(-1)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    # By their order, 1 comes first, then 0, which marks no node, then −1.
+    nodes = paths.nodes.gather(1, order)[there]
+    return starts.numpy(), nodes.numpy(), (signs > 0).sum(-1).numpy()
 
 
 def _corpus(model: WordModel, sequences: Sequences) -> Corpus:
