@@ -13,6 +13,7 @@ import typer
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.storage.json_text import finite
+from widemax.stores.addresses import Place, is_address, place_of
 
 if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
@@ -39,6 +40,14 @@ def path_of(text: str) -> Path:
     if not text:
         raise typer.BadParameter("a path must not be empty")
     return Path(text)
+
+
+def place_argument(text: str) -> Place:
+    """Return the path or the database that an argument names; an error does not repeat it."""
+    try:
+        return place_of(path_of(text) if not is_address(text) else text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def load_run(folder: Path, checkpoint: str) -> Run:
