@@ -36,9 +36,7 @@ def without_passwords(words: Sequence[str]) -> tuple[list[str], set[str]]:
     shown, passwords = [], set()
     for word in words:
         option, equals, value = word.partition("=")
-        before, text = (
-            (f"{option}=", value) if equals and option.startswith("--") else ("", word)
-        )
+        before, text = (f"{option}=", value) if equals and option.startswith("--") else ("", word)
         if text.startswith(SCHEMES):
             try:
                 address = PostgresAddress(text)

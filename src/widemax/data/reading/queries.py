@@ -31,8 +31,10 @@ def answered(place: Place, kind: str, query: str) -> Iterator[pl.LazyFrame]:
     parquet = import_extra(found.extra, "pyarrow.parquet")
     with TemporaryDirectory(prefix="widemax-") as folder:
         path = Path(folder) / "answer.parquet"
-        with found.answer(place, query) as batches, path.open("xb") as file:
-            with parquet.ParquetWriter(file, batches.schema.remove_metadata()) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
+        with (
+            found.answer(place, query) as batches,
+            parquet.ParquetWriter(path, batches.schema.remove_metadata()) as writer,
+        ):
+            for batch in batches:
+                writer.write_batch(batch)
         yield ParquetFormat.scan(path)

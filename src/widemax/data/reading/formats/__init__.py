@@ -11,4 +11,13 @@ from widemax.data.reading.formats.base import (
     plain_name,
 )
 
-__all__ = ["ITEM", "TIME", "USER", "USUAL_NAMES", "FileHead", "QueriedFormat", "TableFormat", "plain_name"]
+__all__ = [
+    "ITEM",
+    "TIME",
+    "USER",
+    "USUAL_NAMES",
+    "FileHead",
+    "QueriedFormat",
+    "TableFormat",
+    "plain_name",
+]

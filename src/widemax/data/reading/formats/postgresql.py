@@ -57,7 +57,9 @@ def _with_plain_types(query: str, schema: Any) -> str:
     """Return a query whose answer has types that a log may have: numbers, texts, times."""
     names = schema.names
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"query must give each column a name of its own, got {repeated[0]!r} twice")
+        raise ValueError(
+            f"query must give each column a name of its own, got {repeated[0]!r} twice"
+        )
     types = [(field.metadata or {}).get(b"POSTGRESQL:type", b"") for field in schema]
     casts = [_CASTS.get(each, "" if each in _PLAIN else "::text") for each in types]
     if not any(casts):
