@@ -25,7 +25,7 @@ from widemax.evaluation import (
     RecommendationReport,
 )
 from widemax.heads import ScorerHead, class_vectors_of
-from widemax.index import Index
+from widemax.index import Index, save_index
 from widemax.index.building import Kind
 from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import (
@@ -326,15 +326,41 @@ class Run:
         """What the run shows of its items, a row for each class: titles, categories, prices."""
         return self._catalogue.shown
 
-    def build_index(self, kind: Kind = "auto", *, recall: float = 0.95) -> list[BuiltIndex]:
+    def build_index(
+        self, kind: Kind = "auto", *, recall: float = 0.95, memory: int = 0
+    ) -> list[BuiltIndex]:
         """Build what ``recommend`` and ``similar`` search in, and say how much of it they find.
 
         Queries are those of users who were held out; a text has none, and is searched for what is
-        similar only.
+        similar only. ``memory`` is how many bytes an index may take; 0: half of what is free.
         """
-        return build_indexes(
-            self.folder / INDEX, self.model, self._vectors(), self._queries(), kind, recall
+        built = build_indexes(
+            self.folder / INDEX, self.model, self._vectors(), self._queries(), kind, recall, memory
         )
+        self._forget_indexes()
+        return built
+
+    def _forget_indexes(self) -> None:
+        for name in ("_recommend_index", "_similar_index"):
+            self.__dict__.pop(name, None)
+
+    def change_index(self, *, remove: Sequence[Key] = (), restore: Sequence[Key] = ()) -> int:
+        """Never answer with some items, or do so again, and return how many are left out now.
+
+        The index is changed where it lies, without being built again; keys are keys or titles of
+        single items. A new index begins with all items.
+        """
+        gone, back = (self._ids(keys, strict=True) for keys in (remove, restore))
+        self._forget_indexes()
+        indexes = {RECOMMEND: self._recommend_index, SIMILAR: self._similar_index}
+        there = {name: index for name, index in indexes.items() if index is not None}
+        if not there:
+            raise ValueError(f"{self.folder} has no index yet: build it first (widemax index)")
+        for name, index in there.items():
+            index.remove(gone)
+            index.restore(back)
+            save_index(self.folder / INDEX / name, index)
+        return max(len(index.removed) for index in there.values())
 
     def _queries(self, count: int = NUM_QUERIES) -> WindowBatch | None:
         """Return what users had who were held out; None if the model has no use for it."""
