@@ -86,7 +86,9 @@ def test_the_list_of_processes_shows_no_password(tmp_path):
         [*command, "--to", "pgvector"], capture_output=True, text=True, env=environment, check=False
     )
     shown, kept = done.stdout.splitlines()[:2]
-    assert shown.startswith("shown") and SECRET not in shown and "ann@127.0.0.1" in shown
+    assert shown.startswith("shown")
+    assert SECRET not in shown
+    assert "ann@127.0.0.1" in shown
     assert kept == f"kept {SECRET}"
     assert done.returncode == 2
     assert SECRET not in done.stderr

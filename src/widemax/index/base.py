@@ -107,7 +107,7 @@ class Index(ABC):
         self._removed = removed
         self.rows = self.known_rows.without(removed)
 
-    def _add_rows(self, new: ClassRows) -> None:
+    def _add_rows(self, new: ClassRows) -> None:  # noqa: B027
         """Take new rows into what is searched, if that is something else than ``rows``."""
 
     @torch.no_grad()

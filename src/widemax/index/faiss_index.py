@@ -238,7 +238,7 @@ class IVF8Index(IVFIndex):
     """``IVFIndex`` with a byte a coordinate: a quarter of the memory.
 
     Of its own scores it takes four times as many classes as are wanted, and ranks those by the
-    vectors. Where V·(D·4 + 8) bytes beside the copy of the vectors are too many, it takes V·(D + 8).
+    vectors. Beside the copy of the vectors it takes V·(D + 8) bytes.
 
     >>> import torch
     >>> import widemax as wm

@@ -17,7 +17,7 @@ def classes_on_sphere(rows: ClassRows, *, like: ClassRows | None = None) -> NDAr
     By plain inner product a long vector is near to everything and a short one not even to itself:
     graphs lose their way, and clusters have no centre. On the sphere the order of scores is that
     of angles (Bachrach et al. 2014). The bias, where there is one, is a coordinate that meets a 1
-    in the query. ``like`` are rows whose M is taken: a longer one than M gets a last coordinate of 0
+    in the query. ``like`` are rows whose M is taken: one longer than M gets a last coordinate of 0,
     and lies outside, where its products are still right.
     """
     vectors = widened(rows.vectors)

@@ -149,7 +149,7 @@ class VectorStore:
             rows = dict(cursor.execute(command, [list(ids)]).fetchall())
         if missing := [each for each in ids if each not in rows]:
             raise ValueError(f"ids must be below {self.manifest.size:,}, got {missing[0]}")
-        return np.stack([np.asarray(rows[each], np.float32) for each in ids])
+        return np.stack([rows[each].to_numpy().astype(np.float32) for each in ids])
 
     def _search(
         self, column: str, query: Array, k: int, exclude: Sequence[int], filters: Sequence[Filter]

@@ -104,7 +104,8 @@ def read_source(
     what is read, one SELECT of SQL: its answer is a log. Of a log, what is not in the ``core`` goes
     first (``core_of``). Then keys seen fewer than ``min_count`` times, or beyond the ``max_size``
     most frequent, go to ``unknown`` or, without it, out of their sequence; then sequences of fewer
-    than ``min_length`` go; what is left is counted. ``tokens``, ``end`` and ``cache`` are for text only, see ``read_corpus``.
+    than ``min_length`` go; what is left is counted. ``tokens``, ``end`` and ``cache`` are for
+    text only, see ``read_corpus``.
 
     The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
     line is a user and their items. A column that is not named is guessed from the usual names
