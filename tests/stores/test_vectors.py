@@ -117,7 +117,7 @@ def test_vectors_come_back_equal_and_neighbours_are_those_of_exact_search(stored
         found = store.recommend(np.append(query, 0)[None], 10)
         recommended.append(share(found, best(wide @ query, 10)))
         assert found[0].score == pytest.approx((wide @ query)[found[0].id], rel=1e-5)
-        assert [each.score for each in found] == sorted((each.score for each in found))[::-1]
+        assert [each.score for each in found] == sorted(each.score for each in found)[::-1]
         assert found[0].key == items.keys[found[0].id]
         assert found[0].title == items.titles[found[0].id]
     assert np.mean(similar) >= 0.95

@@ -103,8 +103,8 @@ def place_of(place: str | Path) -> Place:
     >>> place_of("postgres://ann:secret@/shop"), str(place_of("shop.duckdb"))
     ('postgresql://ann@/shop', 'shop.duckdb')
     """
-    if is_address(place):
-        return PostgresAddress(str(place))
+    if isinstance(place, str) and is_address(place):
+        return PostgresAddress(place)
     if any(str(place).startswith(scheme[:-1]) for scheme in SCHEMES):
         raise ValueError("the address of a database must be a text, and not a path")
     return Path(place)
