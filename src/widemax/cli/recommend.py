@@ -86,11 +86,11 @@ def recommend(
 
         store, conditions = stored
         with store:
-            asked = load_run(run, checkpoint)
+            answering = load_run(run, checkpoint)
             found = recommend_from(
-                store, asked, history or None, user=user, search=search, k=k, filters=conditions
+                store, answering, history or None, user=user, search=search, k=k, filters=conditions
             )
-        say_step(asked)
+        say_step(answering)
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
