@@ -73,7 +73,7 @@ class Index(ABC):
         >>> index.search(torch.ones(1, 1), 2).ids
         tensor([[ 1, -1]])
         """
-        self._leave_out(torch.cat([self._removed, self._checked(ids)]).unique())
+        self._leave_out(torch.unique(torch.cat([self._removed, self._checked(ids)])))
 
     def restore(self, ids: Tensor) -> None:
         """Find classes again that were removed; others are left as they are."""

@@ -36,7 +36,8 @@ def classes_on_sphere(rows: ClassRows, *, like: ClassRows | None = None) -> NDAr
 
 def _squares(rows: ClassRows) -> Tensor:
     """Return |v|² + b² of each class, float64 [V]."""
-    squares = torch.linalg.vector_norm(widened(rows.vectors), dim=1, dtype=torch.float64) ** 2
+    lengths: Tensor = torch.linalg.vector_norm(widened(rows.vectors), dim=1, dtype=torch.float64)
+    squares = lengths.square()
     return squares if rows.biases is None else squares + rows.biases.double() ** 2
 
 
