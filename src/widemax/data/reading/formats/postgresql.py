@@ -46,7 +46,10 @@ class PostgresFormat(QueriedFormat):
                 query = f"{query.strip().removesuffix(';')}\n"
                 cursor.execute(_with_plain_types(query, cursor.adbc_execute_schema(query)))
                 yield cursor.fetch_record_batch()
-        except driver.Error as error:
+        except (driver.Error, OSError) as error:
+            # What fails half-way comes from Arrow, without a number; a full disk has one.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             # Not "from error": what a driver says of a connection may hold the password.
             raise ValueError(
                 f"{place}: query cannot be answered: {place.hidden_in(_reason(error))}"
