@@ -94,7 +94,7 @@ def share(found, expected):
 
 def use_index(store, used=True):
     """Have the index walked, however few the rows are, or never."""
-    store._connection.execute(f"set enable_seqscan = {'off' if used else 'on'}")
+    store._connection.execute(f"set enable_{'seqscan' if used else 'indexscan'} = off")
 
 
 def test_vectors_come_back_equal_and_neighbours_are_those_of_exact_search(stored):
