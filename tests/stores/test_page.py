@@ -34,6 +34,11 @@ def test_the_page_is_what_happens(shop, capsys, monkeypatch):
     assert os.environ.get("PGPASSWORD") is None
     for command, expected in steps:
         whole = command.replace("\\\n", " ").replace(ADDRESS, shop)
-        lines = [line.replace(shop, ADDRESS) for line in execute(whole, capsys, monkeypatch)]
+        # What takes long on a slow machine is announced by a line that ends in dots.
+        lines = [
+            line.replace(shop, ADDRESS)
+            for line in execute(whole, capsys, monkeypatch)
+            if not line.endswith(" ...")
+        ]
         shown = "\n".join(lines)
         assert same_lines(lines, expected), f"$ {command}\nprinted, unlike the page:\n{shown}"

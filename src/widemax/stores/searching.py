@@ -29,6 +29,8 @@ DEFAULT_TABLE = "widemax_items"
 
 _OPERATORS = {VECTOR: "<=>", POINT: "<#>"}
 _ALL_TUPLES = 2**31 - 1
+_SPARE = 4
+"""How many times as many rows are taken as are wanted where conditions leave some out."""
 
 Array = NDArray[np.float32]
 
@@ -198,7 +200,8 @@ def set_breadth(connection: Any, breadth: int) -> None:
     connection.execute("select '[1]'::vector")
     for name, value in (
         ("hnsw.ef_search", str(breadth)),
-        ("hnsw.iterative_scan", "strict_order"),
+        # In strict order a row that is met late is passed over, though it is nearer.
+        ("hnsw.iterative_scan", "relaxed_order"),
         ("hnsw.max_scan_tuples", str(_ALL_TUPLES)),
         ("hnsw.scan_mem_multiplier", "8"),
     ):
@@ -226,13 +229,14 @@ def nearest_rows(
     ).format(column=sql.Identifier(column), table=table)
     values = [value for _, some in conditions for value in some]
     query = np.ascontiguousarray(query, np.float32)
-    rows = connection.execute(command, [query, *values, query, k]).fetchall()
+    wanted = _SPARE * k if conditions else k
+    rows = connection.execute(command, [query, *values, query, wanted]).fetchall()
     own = 1.0 if column == VECTOR else 0.0
     # A vector of zeros has no angle: its cosine is 0, as elsewhere.
     return _best_first(
         FoundItem(row, key, title, 0.0 if distance != distance else own - distance)
         for row, key, title, distance in rows
-    )
+    )[:k]
 
 
 def _best_first(found: Any) -> list[FoundItem]:

@@ -28,6 +28,8 @@ MOST_INDEXED = 2000
 _BREADTHS = (40, 80, 160, 320, 640, 1000)
 _LINKS, _BUILD_BREADTH = 16, 64
 _MOST_MEMORY = 2**30
+_MARGIN = 0.02
+"""What must be found beyond what is wished, as other queries find a little less."""
 
 Array = NDArray[np.float32]
 
@@ -212,7 +214,7 @@ def _with_breadth(
             purpose: _recall(each, lambda asked: _ids(connection, table, asked))
             for purpose, each in questions.items()
         }
-        if all(value >= recall for value in found.values()):
+        if all(value >= min(1, recall + _MARGIN) for value in found.values()):
             break
     return replace(manifest, search_breadth=breadth, recall=found)
 

@@ -38,7 +38,7 @@ def check_kind(kind: str, known: tuple[str, ...] | None = None) -> str:
 
     >>> check_kind("parket")
     Traceback (most recent call last):
-    ValueError: kind must be one of text, ..., parquet, got 'parket'; did you mean 'parquet'?
+    ValueError: kind must be one of text, ..., postgresql, got 'parket'; did you mean 'parquet'?
     """
     known = formats() if known is None else known
     if kind not in known:
