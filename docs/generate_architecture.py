@@ -37,7 +37,8 @@ ARROWS: Graph = {
         "vocabulary": "limits storage validation",
         "vectors": "declarations storage validation vocabulary",
         "candidates": "validation",
-        "data": "declarations kernels storage validation vocabulary",
+        "stores": "extras limits vocabulary",
+        "data": "declarations extras kernels storage stores validation vocabulary",
         "ngrams": "data storage validation vocabulary",
         "sampling": "candidates declarations devices kernels ngrams storage validation",
         "objectives": "candidates declarations devices gradients kernels validation",
@@ -54,11 +55,11 @@ ARROWS: Graph = {
         "auditing": "config data declarations heads models objectives sampling scoring validation",
         "contracts": "candidates heads objectives sampling validation",
         "runs": "auditing candidates config data declarations encoders evaluation extras heads "
-        "index limits models scoring storage training validation vectors vocabulary",
+        "index limits models scoring storage stores training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
         "cli": "auditing comparison config data declarations evaluation heads kernels "
-        "objectives reporting runs sampling scoring storage training validation vectors "
+        "objectives reporting runs sampling scoring storage stores training validation vectors "
         "vocabulary",
     }.items()
 }

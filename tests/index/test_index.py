@@ -318,7 +318,7 @@ def test_build_index_chooses_by_size_and_broadens_until_the_recall_is_there():
 
 def test_build_index_refuses():
     head, hidden = clustered_head(), some_hidden(3)
-    with pytest.raises(ValueError, match="kind must be one of auto, exact, hnsw, ivf, got 'lsh'"):
+    with pytest.raises(ValueError, match="must be one of auto, exact, hnsw, ivf, ivf8, got 'lsh'"):
         build_index("lsh", head, hidden)
     with pytest.raises(ValueError, match="recall must be at most 1, got 95"):
         build_index("ivf", head, hidden, recall=95)

@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 
+import duckdb
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from widemax.cli import main
 from widemax.cli.app import app
 from widemax.config import Config
-from widemax.declarations import declared, names
+from widemax.declarations import declared, find, names
 from widemax.runs.description import check_run
 
 SMALL = ("--steps=2", "--batch-size=64", "--dimension=8", "--validation-size=20", "--test-size=20")
@@ -189,21 +190,29 @@ def as_log(form, rows, path):
         of = {user: [item for each, item, _ in rows if each == user] for user, _, _ in rows}
         lines = [" ".join(map(str, [user, *items])) for user, items in of.items()]
         path.write_text("\n".join(lines) + "\n")
+    elif form == "duckdb":
+        with duckdb.connect(path) as connection:
+            connection.execute("create table clicks (user bigint, item bigint, time bigint)")
+            connection.executemany("insert into clicks values (?, ?, ?)", rows)
     else:
         raise AssertionError(f"no log in format {form!r}: write one here")
 
 
-@pytest.mark.parametrize("form", names("format"))
+# Those that need a server have their tests where one is started: tests/stores.
+@pytest.mark.parametrize("form", [name for name in names("format") if name != "postgresql"])
 def test_every_format_of_logs(form, tmp_path):
     rows = [(user, (user + step) % ITEMS, 60 * step) for user in range(USERS) for step in range(9)]
     as_log(form, rows, tmp_path / "log")
-    run("train", tmp_path / "log", "--folder", tmp_path / "run", *SMALL)
+    query = ["--query", "select * from clicks"] if form == "duckdb" else []
+    run("train", tmp_path / "log", "--folder", tmp_path / "run", *SMALL, *query)
     assert check_run(tmp_path / "run")["kind"] == form
     assert json.loads(run("evaluate", tmp_path / "run", "--json"))["users"] > 0
     assert len(json.loads(run("recommend", tmp_path / "run", "--user=1", "--json", "-k", "3"))) == 3
 
 
-@pytest.mark.parametrize("name", names("export"))
+@pytest.mark.parametrize(
+    "name", [name for name in names("export") if "database" not in find("export", name).traits]
+)
 def test_every_export(name, data, tmp_path):
     whole_job(data, tmp_path / "run", model="next-item", head="full")
     run("export", tmp_path / "run", tmp_path / "exported", f"--to={name}")

@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> None:
     Plug-ins come first: the flags of a verb are those of the methods that are known by then.
     """
     try:
-        _run(sys.argv[1:] if arguments is None else arguments)
+        _run(arguments)
     except KeyboardInterrupt:
         from widemax.cli.interruption import STOPPED, guard_start, say_stopped
 
@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(STOPPED)
 
 
-def _run(arguments: list[str]) -> None:
+def _run(given: list[str] | None) -> None:
+    arguments = sys.argv[1:] if given is None else given
     # The settings of every run are known before a plug-in can claim one of their names.
     import widemax.config.run_options  # noqa: F401
     from widemax.cli.errors import ErrorDisplay
@@ -33,6 +34,10 @@ def _run(arguments: list[str]) -> None:
     debug = "--debug" in arguments or bool(os.environ.get("WIDEMAX_DEBUG"))
     errors = ErrorDisplay(tracebacks=debug)
     try:
+        if given is None and any("postgres" in word for word in arguments):
+            from widemax.cli.passwords import hide_passwords
+
+            hide_passwords()
         load_installed_plugins()
         for plugin in plugins_of(arguments):
             load_plugin(plugin)

@@ -13,12 +13,31 @@ import typer
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.storage.json_text import finite
+from widemax.stores.addresses import Place, is_address, place_of
 
 if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
     from widemax.runs.run import Run
     from widemax.runs.stored_vectors import StoredVectors
     from widemax.runs.table_answers import TableAnswers
+    from widemax.stores.filters import Filter
+    from widemax.stores.searching import VectorStore
+
+
+def path_of(text: str) -> Path:
+    """Return the path that an argument names; an unset variable of a shell names none."""
+    if not text:
+        raise typer.BadParameter("a path must not be empty")
+    return Path(text)
+
+
+def place_argument(text: str) -> Place:
+    """Return the path or the database that an argument names; an error does not repeat it."""
+    try:
+        return place_of(path_of(text) if not is_address(text) else text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
 CheckpointName = Annotated[
@@ -29,16 +48,29 @@ CheckpointName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search exactly, even if there is an index.")]
+FromDatabase = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        parser=place_argument,
+        metavar="postgresql://...",
+        help="Search the table that export --to pgvector wrote there.",
+    ),
+]
+Table = Annotated[
+    str, typer.Option("--table", metavar="NAME", help="With --from: the table, if it has a name.")
+]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="CONDITION",
+        help="With --from: what must hold of an item, such as price<50; repeat for more.",
+    ),
+]
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.")]
 
 _LARGEST_EXPONENT = 700
-
-
-def path_of(text: str) -> Path:
-    """Return the path that an argument names; an unset variable of a shell names none."""
-    if not text:
-        raise typer.BadParameter("a path must not be empty")
-    return Path(text)
 
 
 def load_run(folder: Path, checkpoint: str) -> Run:
@@ -49,6 +81,25 @@ def load_run(folder: Path, checkpoint: str) -> Run:
 
     with waiting(f"loading {folder}"):
         return Run(folder, checkpoint=checkpoint)
+
+
+def open_store(
+    place: Place | None, table: str, filters: list[str] | None, *, exact: bool
+) -> tuple[VectorStore, list[Filter]] | None:
+    """Return the table that --from names, and its filters; None: the run itself is asked."""
+    if place is None:
+        if table or filters:
+            raise ValueError(f"{'--table' if table else '--filter'} is for --from: give both")
+        return None
+    if isinstance(place, Path):
+        raise ValueError(f"--from must be a database, postgresql://host/name, got {place}")
+    if exact:
+        raise ValueError("--exact is for the index of the run, and --from searches a database")
+    from widemax.stores.filters import Filter
+    from widemax.stores.searching import DEFAULT_TABLE, VectorStore
+
+    conditions = [Filter.parse(each) for each in filters or []]
+    return VectorStore(place, table or DEFAULT_TABLE), conditions
 
 
 def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> StoredVectors | Run:

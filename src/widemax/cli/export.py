@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from widemax.cli.answers import CheckpointName, RunFolder, load_run, path_of, say_step
+from widemax.cli.answers import CheckpointName, RunFolder, load_run, place_argument, say_step
 from widemax.cli.completion import one_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 from widemax.declarations import find, names
 from widemax.declarations.table import load
+from widemax.runs.export import check_destination
+from widemax.stores.postgres import check_table_name
 
 if TYPE_CHECKING:
     from widemax.runs.run import Run
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 def export(
     run: RunFolder,
     path: Annotated[
-        Path, typer.Argument(parser=path_of, metavar="PATH", help="The file or folder to write.")
+        Path,
+        typer.Argument(
+            parser=place_argument,
+            metavar="PATH",
+            help="The file or folder to write, or the database: postgresql://host/name.",
+        ),
     ],
     to: Annotated[
         str,
@@ -31,11 +38,19 @@ def export(
             help=f"One of {', '.join(names('export'))}.", autocompletion=one_of(names("export"))
         ),
     ] = "word2vec",
+    table: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="With --to pgvector: the table; widemax_items if empty."),
+    ] = "",
     checkpoint: CheckpointName = "best",
 ) -> None:
-    """Write the vectors of a run, a Faiss index, or an ONNX encoder, for other tools."""
-    # A misspelt format before torch is loaded.
+    """Write the vectors of a run, a Faiss index, an ONNX encoder, or a table of a database."""
+    # A misspelt format before torch is loaded, and the wrong place for it.
     found = find("export", to, argument="to")
+    check_destination(found, path, table)
+    if table:
+        check_table_name(table)
+    said = ""
     loaded: Run | StoredVectors
     stored = None if "run" in found.traits else stored_vectors(run, checkpoint)
     if stored is not None:
@@ -45,9 +60,11 @@ def export(
     else:
         loaded = load_run(run, checkpoint)
         with waiting(f"writing {path}"):
-            loaded.export(path, to=found.name)
+            said = loaded.export(path, to=found.name, table=table)
     say_step(loaded)
     typer.echo(f"{found.name}: {printable(path)}", err=True)
+    if said:
+        typer.echo(printable(said), err=True)
 
 
 def stored_vectors(folder: Path, checkpoint: str) -> tuple[StoredVectors, KeyedVectors] | None:

@@ -12,9 +12,13 @@ from widemax.cli.answers import (
     CheckpointName,
     Count,
     Exact,
+    Filters,
+    FromDatabase,
     RunFolder,
+    Table,
     load_run,
     load_tables,
+    open_store,
     path_of,
     print_neighbours,
     say_step,
@@ -55,6 +59,9 @@ def recommend(
     ] = None,
     k: Count = 10,
     exact: Exact = False,
+    database: FromDatabase = None,
+    table: Table = "",
+    filters: Filters = None,
     checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
@@ -68,8 +75,23 @@ def recommend(
         raise ValueError("--search is what one user typed, and --all-users asks for every user")
     if all_users and json:
         raise ValueError("--json has no effect with --all-users: the answers go to --out FILE")
+    if all_users and (database or table or filters):
+        raise ValueError("--from answers one user or history at a time, and not --all-users")
     if out is not None:
         _recommend_to_all(load_run(run, checkpoint), out, k)
+        return
+    stored = open_store(database, table, filters, exact=exact)
+    if stored is not None:
+        from widemax.runs.from_store import recommend_from
+
+        store, conditions = stored
+        with store:
+            answering = load_run(run, checkpoint)
+            found = recommend_from(
+                store, answering, history or None, user=user, search=search, k=k, filters=conditions
+            )
+        say_step(answering)
+        print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
     tables = None if search else load_tables(run, checkpoint, exact=exact)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,14 +12,23 @@ from widemax.cli.answers import (
     CheckpointName,
     Count,
     Exact,
+    Filters,
+    FromDatabase,
     RunFolder,
+    Table,
     load_vectors,
     neighbour_rows,
+    open_store,
     print_neighbours,
     say_step,
     strict_json,
 )
 from widemax.cli.printable import printable
+
+if TYPE_CHECKING:
+    from widemax.runs.catalogue import Neighbour
+    from widemax.stores.filters import Filter
+    from widemax.stores.searching import VectorStore
 
 
 def similar(
@@ -28,14 +38,21 @@ def similar(
     ],
     k: Count = 10,
     exact: Exact = False,
+    database: FromDatabase = None,
+    table: Table = "",
+    filters: Filters = None,
     checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print the keys most similar to each given one."""
-    loaded = load_vectors(run, checkpoint, exact=exact)
+    stored = open_store(database, table, filters, exact=exact)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
-    answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
-    say_step(loaded)
+    if stored is not None:
+        answers = _from_store(*stored, run, checkpoint, keys, k)
+    else:
+        loaded = load_vectors(run, checkpoint, exact=exact)
+        answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
+        say_step(loaded)
     if json and len(keys) > 1:
         rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
         typer.echo(strict_json(rows))
@@ -44,3 +61,27 @@ def similar(
         if len(keys) > 1:
             typer.echo(f"{printable(key)}:")
         print_neighbours(found, as_json=json)
+
+
+def _from_store(
+    store: VectorStore,
+    filters: list[Filter],
+    folder: Path,
+    checkpoint: str,
+    keys: list[str],
+    k: int,
+) -> list[list[Neighbour]]:
+    """Return what a database finds similar, without torch."""
+    from widemax.runs.catalogue import Catalogue
+    from widemax.runs.chosen_checkpoint import identity_of, trained_checkpoint
+    from widemax.runs.description import check_run
+    from widemax.runs.from_store import similar_from
+
+    with store:
+        check_run(folder)
+        found = trained_checkpoint(folder, checkpoint)
+        store.check_run(*identity_of(folder, found), folder)
+        catalogue = Catalogue(folder)
+        answers = [similar_from(store, catalogue, key, k=k, filters=filters) for key in keys]
+    typer.echo(f"{printable(store.address)}: {printable(store.manifest)}", err=True)
+    return answers

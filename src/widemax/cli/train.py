@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from widemax.cli.answers import path_of
+from widemax.cli.answers import path_of, place_argument
 from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
 from widemax.cli.printable import printable
 from widemax.cli.progress import compiling_shown, starting, waiting
@@ -21,6 +21,7 @@ from widemax.declarations import find
 
 if TYPE_CHECKING:
     from widemax.runs.preparing import Training
+    from widemax.stores.addresses import Place
     from widemax.training.loop import Progress as TrainingProgress
 
 _FINISHED = {
@@ -43,7 +44,10 @@ def train(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A text, or a log: Parquet, CSV, RecBole's atomic files, pairs or lists."
+            parser=place_argument,
+            metavar="SOURCE",
+            help="A text, or a log: Parquet, CSV, RecBole's atomic files, pairs or lists; or a "
+            "database, DuckDB's file or postgresql://host/name, with --query.",
         ),
     ],
     folder: Annotated[
@@ -115,7 +119,7 @@ def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
 
 
 def train_run(
-    source: Path, folder: Path, config: Config, *, resume: bool, vectors: Path | None = None
+    source: Place, folder: Path, config: Config, *, resume: bool, vectors: Path | None = None
 ) -> None:
     """Train on a source into a folder, showing where it stands."""
     from widemax.runs.preparing import prepare

@@ -68,8 +68,8 @@ RUN = Declaration(
         Option(
             "kind",
             "",
-            "What the source is: text, csv, parquet, atomic, pairs, lists or a format of your own; "
-            "empty goes by its content.",
+            "What the source is: text, csv, parquet, atomic, pairs, lists, duckdb, postgresql or a "
+            "format of your own; empty goes by its content.",
             group=DATA,
         ),
         Option(
@@ -210,6 +210,13 @@ SOURCES: dict[str, Declaration] = {
         help="A log of interactions.",
         usual={"metric": "ndcg@20", "validation_size": 10_000, "test_size": 100_000},
         options=(
+            Option(
+                "query",
+                "",
+                "Of a database, a DuckDB file or postgresql://..., one SELECT of SQL whose answer "
+                "is the log; an ORDER BY makes it the same each time.",
+                group=DATA,
+            ),
             *(Option(name, "", help, group=DATA) for name, help in _COLUMNS),
             Option(
                 "where",

@@ -3,7 +3,7 @@
 from widemax.index.base import Index
 from widemax.index.building import build_index
 from widemax.index.exact import ExactIndex
-from widemax.index.faiss_index import FaissIndex, HNSWIndex, IVFIndex
+from widemax.index.faiss_index import FaissIndex, HNSWIndex, IVF8Index, IVFIndex
 from widemax.index.recall import IndexReport, measure_recall
 from widemax.index.stored import load_index, save_index
 
@@ -11,6 +11,7 @@ __all__ = [
     "ExactIndex",
     "FaissIndex",
     "HNSWIndex",
+    "IVF8Index",
     "IVFIndex",
     "Index",
     "IndexReport",

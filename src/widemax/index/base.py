@@ -20,16 +20,95 @@ class Index(ABC):
     Queries [B, D], hidden states as ``head.scores`` takes them, must be finite. A row may have
     several queries, as the interests of a user, [B, K, D]: a class then counts at its best. One of
     zeros has no direction: every class scores its bias, or 0. An index holds a copy of the class
-    vectors; one of your own needs only ``_best``.
+    vectors; one of your own needs only ``_best``. Classes come and go without a rebuild: ``add``,
+    ``remove``, ``restore``.
     """
 
     kind: ClassVar[str]
     """Its name in ``build_index`` and on disk."""
 
     def __init__(self, head: ScorerHead) -> None:
-        self.rows = ClassRows.of_head(head)
+        self.known_rows = ClassRows.of_head(head)
+        """Of the head, and after them what was added."""
+        self.rows = self.known_rows
+        """The same, with a bias of -inf for what was removed."""
         self.num_classes = head.num_classes
+        self.head_classes = head.num_classes
+        """How many of the classes are of the head; the others were added."""
         self.dimension = head.scorer.dimension
+        self._removed = torch.zeros(0, dtype=torch.int64)
+
+    @property
+    def removed(self) -> Tensor:
+        """The classes that are never found, int64, rising."""
+        return self._removed
+
+    def add(self, vectors: Tensor, biases: Tensor | None = None) -> Tensor:
+        """Add classes that the head does not have, [N, D], and return their ids, the next ones.
+
+        Vectors are as the head has them, with biases [N] where it has any. Takes a copy of the
+        rows: add many at once.
+
+        >>> import widemax as wm
+        >>> from widemax.index import ExactIndex
+        >>> index = ExactIndex(wm.FullHead(wm.TableScorer(3, 1)))
+        >>> index.add(torch.full((1, 1), 9.0)), index.search(torch.ones(1, 1), 1).ids
+        (tensor([3]), tensor([[3]]))
+        """
+        new = self.known_rows.new_rows(vectors, biases)
+        self._add_rows(new)
+        first = self.num_classes
+        self.known_rows = self.known_rows.followed_by(new)
+        self.num_classes += len(new.vectors)
+        self._leave_out(self._removed)
+        return torch.arange(first, self.num_classes)
+
+    def remove(self, ids: Tensor) -> None:
+        """Never find these classes again, int64 [N], until they are restored.
+
+        >>> import widemax as wm
+        >>> from widemax.index import ExactIndex
+        >>> index = ExactIndex(wm.FullHead(wm.TableScorer(3, 1)))
+        >>> index.remove(torch.tensor([0, 2]))
+        >>> index.search(torch.ones(1, 1), 2).ids
+        tensor([[ 1, -1]])
+        """
+        self._leave_out(torch.unique(torch.cat([self._removed, self._checked(ids)])))
+
+    def restore(self, ids: Tensor) -> None:
+        """Find classes again that were removed; others are left as they are."""
+        back = self._checked(ids)
+        self._leave_out(self._removed[~torch.isin(self._removed, back)])
+
+    def take_changes(
+        self, vectors: Tensor | None, biases: Tensor | None, removed: Tensor | None
+    ) -> None:
+        """Have rows again that were added before this was stored, and lack those removed."""
+        if vectors is not None:
+            added = self.known_rows.new_rows(vectors, biases)
+            # As they were stored: scaled once more, a vector may be rounded otherwise.
+            added = ClassRows(vectors.to(added.vectors), added.biases, added.scorer)
+            self.known_rows = self.known_rows.followed_by(added)
+            self.num_classes += len(vectors)
+        self._leave_out(self._removed if removed is None else self._checked(removed))
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        ids = check_tensor("ids", ids)
+        if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+            raise ValueError(f"ids must be whole numbers [N], got {ids.dtype} {list(ids.shape)}")
+        wrong = ids[(ids < 0) | (ids >= self.num_classes)]
+        if len(wrong):
+            raise ValueError(
+                f"ids must lie between 0 and {self.num_classes - 1:,}, got {int(wrong[0]):,}"
+            )
+        return ids.cpu().long()
+
+    def _leave_out(self, removed: Tensor) -> None:
+        self._removed = removed
+        self.rows = self.known_rows.without(removed)
+
+    def _add_rows(self, new: ClassRows) -> None:  # noqa: B027
+        """Take new rows into what is searched, if that is something else than ``rows``."""
 
     @torch.no_grad()
     def search(self, queries: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:

@@ -21,7 +21,7 @@ class IndexReport:
 
     >>> report = IndexReport(recall=0.97, k=10, num_queries=100, seconds=0.01, exact_seconds=0.3)
     >>> print(report)
-    recall@10 0.970 of 100 queries, 30 times as fast as exact search
+    recall@10 0.970 of 100 queries, 0.1 ms each, 30 times as fast as exact search
     """
 
     recall: float
@@ -39,6 +39,7 @@ class IndexReport:
     def __str__(self) -> str:
         return (
             f"recall@{self.k} {self.recall:.3f} of {self.num_queries:,} queries, "
+            f"{1e3 * self.seconds / self.num_queries:.3g} ms each, "
             f"{self.exact_seconds / self.seconds:.3g} times as fast as exact search"
         )
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.heads import ScorerHead
@@ -14,7 +15,7 @@ from widemax.heads.conversion import class_vectors_of
 from widemax.heads.exact import linear_topk
 from widemax.scoring import Scorer
 from widemax.scoring.rows import widened
-from widemax.validation import ABSENT
+from widemax.validation import ABSENT, check_tensor
 
 _BLOCK = 2**24
 
@@ -43,10 +44,52 @@ class ClassRows:
         return cls(class_vectors_of(head), copied, head.scorer)
 
     def are_current(self) -> bool:
-        """Return whether these are still the vectors and biases of the scorer."""
-        biases = self.scorer.class_biases()
-        same = biases is None or self.biases is None or widened(biases).equal(self.biases)
-        return same and class_vectors_of(self.scorer).equal(self.vectors)
+        """Return whether the first rows are still the vectors and biases of the scorer."""
+        biases, own = self.scorer.class_biases(), self.scorer.num_classes
+        same = biases is None or self.biases is None or widened(biases).equal(self.biases[:own])
+        return same and class_vectors_of(self.scorer).equal(self.vectors[:own])
+
+    def new_rows(self, vectors: Tensor, biases: Tensor | None) -> ClassRows:
+        """Return further rows, checked, of the precision and the length that these have."""
+        dimension = self.vectors.shape[1]
+        for name, given, shape in (("vectors", vectors, [dimension]), ("biases", biases, [])):
+            if given is None:
+                continue
+            check_tensor(name, given)
+            if [*given.shape] != [len(vectors), *shape] or not given.is_floating_point():
+                wanted = "[N, " + f"{dimension}]" if shape else "[N]"
+                raise ValueError(
+                    f"{name} must be floating point {wanted}, got {given.dtype} {list(given.shape)}"
+                )
+            if not bool(given.isfinite().all()):
+                raise ValueError(f"{name} must be finite, got {given[~given.isfinite()][0].item()}")
+        if (biases is None) != (self.biases is None):
+            needed = "must be given: the head has some" if biases is None else "are not of the head"
+            raise ValueError(f"biases {needed}")
+        if similarity_of(self.scorer) == "cosine":
+            vectors = normalize(vectors, dim=1)
+        vectors = vectors.detach().to(self.vectors)
+        added = None if biases is None else biases.detach().to(self.biases)
+        return ClassRows(vectors, added, self.scorer)
+
+    def followed_by(self, new: ClassRows) -> ClassRows:
+        """Return these rows, and others after them."""
+        biases = None
+        if self.biases is not None and new.biases is not None:
+            biases = torch.cat([self.biases, new.biases])
+        return ClassRows(torch.cat([self.vectors, new.vectors]), biases, self.scorer)
+
+    def without(self, ids: Tensor) -> ClassRows:
+        """Return these rows with a bias of -inf for some classes: nothing ranks below it."""
+        if not len(ids):
+            return self
+        vectors = self.vectors
+        if self.biases is None:
+            biases = torch.zeros(len(vectors), dtype=widened(vectors).dtype, device=vectors.device)
+        else:
+            biases = self.biases.clone()
+        biases[ids.to(biases.device)] = -torch.inf
+        return ClassRows(vectors, biases, self.scorer)
 
     def queries(self, hidden: Tensor) -> Tensor:
         """Return what is multiplied with the vectors, [B, D], in their precision."""

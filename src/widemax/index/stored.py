@@ -26,11 +26,13 @@ from widemax.storage.manifest import (
     read_manifest,
     write_manifest,
 )
+from widemax.storage.tensors import read_tensors, serialize_tensors
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
 _FILE_NAME = re.compile(r"index-[0-9a-f]{16}\.faiss")
+_CHANGES_NAME = re.compile(r"index-[0-9a-f]{16}\.safetensors")
 _FIELDS = {"format_version", "kind", "num_classes", "dimension", "similarity", "model_sha256"}
 _ADVICE = "build the index again"
 
@@ -50,7 +52,7 @@ def save_index(folder: str | Path, index: Index) -> None:
     >>> load_index(folder, head).search(torch.randn(2, 8), 5).ids.shape
     torch.Size([2, 5])
     """
-    if not index.rows.are_current():
+    if not index.known_rows.are_current():
         raise ValueError(f"the head has learned since the index was built: {_ADVICE} to save it")
     folder = make_folder(folder)
     fields = {"kind": index.kind, **_ties(index.rows.scorer)}
@@ -60,9 +62,13 @@ def save_index(folder: str | Path, index: Index) -> None:
         name = f"index-{secrets.token_hex(8)}.faiss"
         if isinstance(index, FaissIndex):
             fields["file"] = {"name": name, **_write(folder / name, index)}
+        changes = name.replace(".faiss", ".safetensors")
+        if index.num_classes > index.head_classes or len(index.removed):
+            fields["changes"] = {"name": changes, **_write_changes(folder / changes, index)}
         write_manifest(folder / MANIFEST, FORMAT_VERSION, fields)
         for path in folder.iterdir():
-            if _FILE_NAME.fullmatch(path.name) and path.name != name:
+            old = _FILE_NAME.fullmatch(path.name) or _CHANGES_NAME.fullmatch(path.name)
+            if old and path.name not in (name, changes):
                 path.unlink(missing_ok=True)
 
 
@@ -93,13 +99,47 @@ def load_index(folder: str | Path, head: ScorerHead) -> Index:
                 f"{value!r}; {_ADVICE}"
             )
     kind = INDEX_CLASSES[manifest["kind"]]
-    if not issubclass(kind, FaissIndex):
-        return ExactIndex(head)
-    record = manifest["file"]
-    file = path.with_name(record["name"])
+    changes = _read_changes(path, manifest)
+    index: Index
+    if issubclass(kind, FaissIndex):
+        file = _checked_file(path, manifest["file"])
+        added = len(changes["vectors"]) if "vectors" in changes else 0
+        index = kind.of_stored(head, _read_faiss(file, manifest, added))
+    else:
+        index = ExactIndex(head)
+    index.take_changes(changes.get("vectors"), changes.get("biases"), changes.get("removed"))
+    return index
+
+
+def _checked_file(manifest: Path, record: Mapping[str, Any]) -> Path:
+    """Return a file that a manifest names, if it is what was written."""
+    file = manifest.with_name(record["name"])
     with _advising():
         check_file(file, size=record["size"], sha256=record["sha256"])
-    return kind.of_stored(head, _read_faiss(file, manifest))
+    return file
+
+
+def _write_changes(path: Path, index: Index) -> FileRecord:
+    """Write what was added to and removed from the classes of the head."""
+    own, rows = index.head_classes, index.known_rows
+    tensors = {"vectors": rows.vectors[own:], "removed": index.removed}
+    if rows.biases is not None:
+        tensors["biases"] = rows.biases[own:]
+    with atomic_write(path) as file:
+        writer = HashingWriter(file)
+        for chunk in serialize_tensors(tensors):
+            writer.write(chunk)
+    return writer.record()
+
+
+def _read_changes(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    if "changes" not in manifest:
+        return {}
+    file = _checked_file(path, manifest["changes"])
+    tensors = read_tensors(file)
+    if not {"vectors", "removed"} <= tensors.keys() <= {"vectors", "removed", "biases"}:
+        raise DamagedFileError(file, "does not hold the changes of an index", _ADVICE)
+    return {**tensors}
 
 
 @contextmanager
@@ -132,25 +172,32 @@ def _check_fields(path: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse what save_index never wrote, such as the path of a file out of the folder."""
     kind = manifest.get("kind")
     fields = _FIELDS if kind == ExactIndex.kind else _FIELDS | {"file"}
-    if not isinstance(kind, str) or kind not in INDEX_CLASSES or set(manifest) != fields:
+    named = set(manifest) - {"changes"}
+    if not isinstance(kind, str) or kind not in INDEX_CLASSES or named != fields:
         raise DamagedFileError(path, "does not describe an index")
-    record = manifest.get("file", {})
-    if "file" in fields and not (
-        isinstance(record, dict)
-        and set(record) == {"name", "size", "sha256"}
-        and _FILE_NAME.fullmatch(str(record["name"]))
-    ):
-        raise DamagedFileError(path, "does not name the file of an index")
+    for field, pattern in (("file", _FILE_NAME), ("changes", _CHANGES_NAME)):
+        record = manifest.get(field)
+        if field in manifest and not (
+            isinstance(record, dict)
+            and set(record) == {"name", "size", "sha256"}
+            and pattern.fullmatch(str(record["name"]))
+        ):
+            raise DamagedFileError(path, "does not name the file of an index")
 
 
-def _read_faiss(path: Path, manifest: Mapping[str, Any]) -> Any:
+def _read_faiss(path: Path, manifest: Mapping[str, Any], added: int) -> Any:
     faiss = import_extra("faiss")
-    types = {"hnsw": faiss.IndexHNSWFlat, "ivf": faiss.IndexIVFFlat}
+    types = {
+        "hnsw": faiss.IndexHNSWFlat,
+        "ivf": faiss.IndexIVFFlat,
+        "ivf8": faiss.IndexIVFScalarQuantizer,
+    }
+    size = manifest["num_classes"] + added
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
         raise ValueError(f"{path} cannot be read by this Faiss: {reason}") from error
-    if not isinstance(index, types[manifest["kind"]]) or index.ntotal != manifest["num_classes"]:
+    if not isinstance(index, types[manifest["kind"]]) or index.ntotal != size:
         raise ValueError(f"{path} does not hold the index that {MANIFEST} describes")
     return index

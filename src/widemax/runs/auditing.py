@@ -30,6 +30,7 @@ from widemax.runs.judging import NextItems
 from widemax.runs.kept_data import KeptTest
 from widemax.storage.files import atomic_write
 from widemax.storage.manifest import DamagedFileError, read_manifest
+from widemax.stores.addresses import place_of
 from widemax.validation import check_whole
 
 AUDIT = "audit.json"
@@ -137,9 +138,9 @@ def _states(
 
 def training_commands(found: RunAudit, run: Path, source: str, kind: str) -> list[str]:
     """Return commands that train with the remedies that help most, best first."""
-    here = Path.cwd()
-    place = Path(source)
-    shown = place.relative_to(here) if place.is_relative_to(here) else place
+    here, shown = Path.cwd(), place_of(source)
+    if isinstance(shown, Path) and shown.is_relative_to(here):
+        shown = shown.relative_to(here)
     commands = []
     for remedy in found.helpful[:2]:
         config = Config(source=kind, **remedy.minimal)

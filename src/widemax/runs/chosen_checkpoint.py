@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from widemax.declarations.options import shown
-from widemax.training.checkpoint_files import Checkpoint
+from widemax.runs.description import DESCRIPTION
+from widemax.storage.manifest import file_sha256
+from widemax.training.checkpoint_files import MODEL, Checkpoint
 from widemax.training.checkpoints import CheckpointStore
 
 BEST, LAST = "best", "last"
@@ -59,6 +61,14 @@ def refitted_by(folder: Path, found: Checkpoint) -> int | None:
     """Return the step by which the length of a last fit was chosen; None if it is no last fit."""
     kept_in = found.folder.parents[1]
     return None if kept_in == folder else int(kept_in.name.removeprefix(_REFIT))
+
+
+def identity_of(folder: Path, found: Checkpoint) -> tuple[str, str]:
+    """Return the sha256 of ``run.json``, and that of the parameters of a checkpoint.
+
+    Together they name a model, its classes and its data, wherever its folder is.
+    """
+    return file_sha256(folder / DESCRIPTION), str(found.records[MODEL]["sha256"])
 
 
 def chosen_because(folder: Path, found: Checkpoint, wanted: str | int, metric: str) -> str:

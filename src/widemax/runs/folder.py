@@ -30,6 +30,7 @@ from widemax.runs.description import (
 )
 from widemax.storage.files import atomic_write, make_folder
 from widemax.storage.manifest import file_sha256, read_manifest, write_manifest
+from widemax.stores.addresses import location_of
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.stored_keys import write_keys
 
@@ -72,7 +73,7 @@ def describe_source(path: str | Path, source: Source, *, grown: bool = False) ->
         if tensor is not None:
             digest.update(tensor.contiguous().numpy().data)
     return {
-        "source": str(Path(path).absolute()),
+        "source": location_of(path),
         "kind": source.kind,
         "classes": len(source.vocabulary),
         "sequences": len(source.sequences),

@@ -28,7 +28,7 @@ class BuiltIndex:
     purpose: str
     """recommend or similar."""
     kind: str
-    """exact, ivf or hnsw."""
+    """exact, ivf, ivf8 or hnsw."""
     report: IndexReport
     """How much of the exact answer it finds, and how fast."""
 
@@ -40,6 +40,7 @@ def build_indexes(
     asked: WindowBatch | None,
     kind: Kind,
     recall: float,
+    memory: int = 0,
 ) -> list[BuiltIndex]:
     """Build what ``recommend`` and ``similar`` search in; without histories only the latter."""
     built = []
@@ -47,17 +48,17 @@ def build_indexes(
         assert isinstance(model.head, ScorerHead)
         with torch.no_grad():
             queries = model.hidden(asked)
-        built.append(_build(folder / RECOMMEND, model.head, queries, kind, recall))
+        built.append(_build(folder / RECOMMEND, model.head, queries, kind, recall, memory))
     chosen = torch.linspace(0, len(vectors) - 1, min(NUM_QUERIES, len(vectors))).long()
     head = similar_head(vectors)
-    built.append(_build(folder / SIMILAR, head, vectors[chosen], kind, recall))
+    built.append(_build(folder / SIMILAR, head, vectors[chosen], kind, recall, memory))
     return built
 
 
 def _build(
-    folder: Path, head: ScorerHead, queries: Tensor, kind: Kind, recall: float
+    folder: Path, head: ScorerHead, queries: Tensor, kind: Kind, recall: float, memory: int
 ) -> BuiltIndex:
-    index, report = build_index(kind, head, queries, recall=recall)
+    index, report = build_index(kind, head, queries, recall=recall, memory=memory)
     save_index(folder, index)
     return BuiltIndex(purpose=folder.name, kind=index.kind, report=report)
 

@@ -50,6 +50,7 @@ from widemax.runs.source import (
 )
 from widemax.runs.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
+from widemax.stores.addresses import place_of
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at
@@ -216,7 +217,7 @@ def prepare(
     ``resume`` continues the run in the folder, and starts one where there is none yet. From here on
     no other process writes to the folder, until the training has been run.
     """
-    folder = Path(folder)
+    source_path, folder = place_of(source_path), Path(folder)
     resume = resume and holds_run(folder)
     if resume:
         check_same_settings(folder, config.given)

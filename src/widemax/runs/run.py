@@ -25,11 +25,18 @@ from widemax.evaluation import (
     RecommendationReport,
 )
 from widemax.heads import ScorerHead, class_vectors_of
-from widemax.index import Index
+from widemax.index import Index, save_index
 from widemax.index.building import Kind
 from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, trained_checkpoint
+from widemax.runs.chosen_checkpoint import (
+    BEST,
+    chosen_because,
+    identity_of,
+    refitted_by,
+    trained_checkpoint,
+)
 from widemax.runs.description import INDEX, check_run, has_grown
+from widemax.runs.export import check_destination
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
 from widemax.runs.histories import history_of, kept_histories, max_history, num_users
@@ -168,6 +175,18 @@ class Run:
         is what the user typed just now, for a run with a ``search_column``. Where an index was
         built it is searched, unless ``exact``, and unless there are searches.
         """
+        asked, ids = self._asked(history, user, search)
+        exclude = None if include_seen or not len(ids) else ids[None]
+        k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
+        index = None if exact else self._recommend_index
+        if index is not None:
+            return self._neighbours(search_index(index, self.model, asked, k, exclude))
+        return self._neighbours(self.model.topk(asked, k, exclude=exclude))
+
+    def _asked(
+        self, history: Sequence[Key] | None, user: Key | None, search: str
+    ) -> tuple[WindowBatch, Tensor]:
+        """Return the question what follows a history, and the classes that are in it."""
         if history is None and user is None and not search:
             raise ValueError("give a history or a user")
         if history is None and user is None:
@@ -180,18 +199,40 @@ class Run:
         padding = torch.full((reach if self.model.causal else 1,), ABSENT)
         before = torch.tensor(self.before, dtype=torch.int64)
         context = torch.cat([padding, before, ids])[-reach:][None]
-        exclude = None if include_seen or not len(ids) else ids[None]
-        k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
         asked = WindowBatch(
             context=context,
             targets=torch.tensor([ABSENT]),
             users=torch.tensor([self._row_of(user)]),
             ages=torch.zeros(1),
         )
-        index = None if exact else self._recommend_index
-        if index is not None:
-            return self._neighbours(search_index(index, self.model, asked, k, exclude))
-        return self._neighbours(self.model.topk(asked, k, exclude=exclude))
+        return asked, ids
+
+    @torch.no_grad()
+    def store_queries(
+        self, history: Sequence[Key] | None = None, *, user: Key | None = None, search: str = ""
+    ) -> tuple[NDArray[Any], list[int]]:
+        """Return what a ``VectorStore`` of the run is searched by, [K, P], and the classes seen."""
+        # Here and not above: it imports what imports this.
+        from widemax.runs.export.pgvector import query_points
+
+        if not searches_by_product(self.model):
+            raise ValueError(
+                f"{type(self.model).__name__} does not rank items by products of vectors, so that "
+                "a database cannot search them"
+            )
+        asked, ids = self._asked(history, user, search)
+        hidden = self.model.hidden(asked)
+        return query_points(self, hidden.flatten(0, -2)), ids.tolist()
+
+    def identity(self) -> tuple[str, str]:
+        """Return the sha256 of what the run says of itself, and of the parameters that answer."""
+        return identity_of(self.folder, self._checkpoint)
+
+    @torch.no_grad()
+    def held_out_hidden(self, count: int) -> Tensor | None:
+        """Return hidden states of users who were held out, at most so many; None: none were."""
+        asked = self._queries(count)
+        return None if asked is None else self.model.hidden(asked)
 
     @torch.no_grad()
     def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
@@ -285,22 +326,48 @@ class Run:
         """What the run shows of its items, a row for each class: titles, categories, prices."""
         return self._catalogue.shown
 
-    def build_index(self, kind: Kind = "auto", *, recall: float = 0.95) -> list[BuiltIndex]:
+    def build_index(
+        self, kind: Kind = "auto", *, recall: float = 0.95, memory: int = 0
+    ) -> list[BuiltIndex]:
         """Build what ``recommend`` and ``similar`` search in, and say how much of it they find.
 
         Queries are those of users who were held out; a text has none, and is searched for what is
-        similar only.
+        similar only. ``memory`` is how many bytes an index may take; 0: half of what is free.
         """
-        return build_indexes(
-            self.folder / INDEX, self.model, self._vectors(), self._queries(), kind, recall
+        built = build_indexes(
+            self.folder / INDEX, self.model, self._vectors(), self._queries(), kind, recall, memory
         )
+        self._forget_indexes()
+        return built
 
-    def _queries(self) -> WindowBatch | None:
+    def _forget_indexes(self) -> None:
+        for name in ("_recommend_index", "_similar_index"):
+            self.__dict__.pop(name, None)
+
+    def change_index(self, *, remove: Sequence[Key] = (), restore: Sequence[Key] = ()) -> int:
+        """Never answer with some items, or do so again, and return how many are left out now.
+
+        The index is changed where it lies, without being built again; keys are keys or titles of
+        single items. A new index begins with all items.
+        """
+        gone, back = (self._ids(keys, strict=True) for keys in (remove, restore))
+        self._forget_indexes()
+        indexes = {RECOMMEND: self._recommend_index, SIMILAR: self._similar_index}
+        there = {name: index for name, index in indexes.items() if index is not None}
+        if not there:
+            raise ValueError(f"{self.folder} has no index yet: build it first (widemax index)")
+        for name, index in there.items():
+            index.remove(gone)
+            index.restore(back)
+            save_index(self.folder / INDEX / name, index)
+        return max(len(index.removed) for index in there.values())
+
+    def _queries(self, count: int = NUM_QUERIES) -> WindowBatch | None:
         """Return what users had who were held out; None if the model has no use for it."""
         held = self._kept.holdout
         if held is None or not searches_by_product(self.model):
             return None
-        return asked_first(held, NUM_QUERIES, max_history=max_history(self.config))
+        return asked_first(held, count, max_history=max_history(self.config))
 
     @cached_property
     def _recommend_index(self) -> Index | None:
@@ -595,8 +662,16 @@ class Run:
             return "the text is too short, or test_size = 0"
         return "the log has too few users with two items, or test_size = 0"
 
-    def export(self, path: str | Path, *, to: str = "word2vec") -> None:
-        """Write the vectors, or what else a format holds of a run, to a file or a folder."""
+    def export(self, path: str | Path, *, to: str = "word2vec", table: str = "") -> str:
+        """Write the vectors, or what else a format holds of a run, to a file or a folder.
+
+        ``path`` may be the address of a database, and ``table`` the name of a table in it, for
+        the formats that are in one. What there is to say of it is returned.
+        """
         declaration = find("export", to, argument="to")
+        check_destination(declaration, path, table)
         write = load_declared(declaration)
+        if "database" in declaration.traits:
+            return str(write(path, self, table=table))
         write(path, self if "run" in declaration.traits else self.vectors())
+        return ""

@@ -22,6 +22,7 @@ from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_
 from widemax.declarations.table import find, load
 from widemax.models import Model
 from widemax.runs.item_data import with_features
+from widemax.stores.addresses import is_address
 from widemax.vocabulary import Vocabulary
 
 _COLUMNS = ("user_column", "item_column", "time_column", "weight_column", "event_column")
@@ -69,6 +70,8 @@ def kind_of(path: str | Path, settings: Mapping[str, Any]) -> str:
 
 
 def _parts(path: str | Path, settings: Mapping[str, Any]) -> PartFiles:
+    if is_address(path):
+        raise ValueError(f"split = 'files' reads files, and {path} is a database")
     return part_files(path, settings.get("validation_file", ""), settings.get("test_file", ""))
 
 
@@ -116,7 +119,7 @@ def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) 
         return _read_parts(_parts(path, config.values), kind, config, min_count, unknown)
     options = {"kind": kind, "min_count": min_count, "unknown": unknown}
     if config.source == "log":
-        columns = (*_COLUMNS, "goal_column", "search_column", "event_weights", "where")
+        columns = (*_COLUMNS, "goal_column", "search_column", "event_weights", "where", "query")
         asked = {name: config.get(name, "") for name in columns}
         return read_source(path, core=config.core, **asked, **options)  # type: ignore[arg-type]
     source = read_source(
@@ -144,6 +147,8 @@ def _read_parts(
             raise ValueError("split = 'files' reads no phrases and keeps no cache: leave them out")
         tokens, end = config.tokens or None, config.end or None
         return read_text_parts(files, limits, tokens=tokens, end=end)
+    if config.query:
+        raise ValueError("split = 'files' reads files, and query is for a database: leave it out")
     if config.core or config.get("goal_column", "") or config.get("search_column", ""):
         raise ValueError(
             "split = 'files' takes files as they are: no core, no goal_column, no search_column"

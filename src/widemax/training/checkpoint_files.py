@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
-_MODEL, _STATE_TENSORS, _STATE = "model.safetensors", "state.safetensors", "state.json"
+MODEL, _STATE_TENSORS, _STATE = "model.safetensors", "state.safetensors", "state.json"
 
 
 class DamagedCheckpointError(DamagedFileError):
@@ -74,7 +74,7 @@ class Checkpoint:
 
     def model_tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the model; names that were tied share one again."""
-        return self._read(_MODEL)
+        return self._read(MODEL)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the optimiser and whatever else resumes the run."""
@@ -82,7 +82,7 @@ class Checkpoint:
 
     def model_file(self) -> Path:
         """Return the file of the model's tensors, which the store has compared with its sha256."""
-        return self.folder / _MODEL
+        return self.folder / MODEL
 
     def check(self) -> None:
         """Raise ``DamagedCheckpointError`` if any file is not what was saved."""
@@ -115,7 +115,7 @@ def write_checkpoint(
     from widemax.storage.tensors import serialize_tensors
 
     contents = {
-        _MODEL: serialize_tensors(model_tensors),
+        MODEL: serialize_tensors(model_tensors),
         _STATE_TENSORS: serialize_tensors(state_tensors),
         _STATE: _serialize_state(state, metric),
     }
@@ -174,7 +174,7 @@ def _read_records(
     if manifest.get("step") != step:
         raise DamagedCheckpointError(path, f"is of step {manifest.get('step')!r}")
     files = manifest.get("files")
-    if not isinstance(files, dict) or set(files) != {_MODEL, _STATE_TENSORS, _STATE}:
+    if not isinstance(files, dict) or set(files) != {MODEL, _STATE_TENSORS, _STATE}:
         raise DamagedCheckpointError(path, "must list the files of a checkpoint")
     if not all(isinstance(record, dict) for record in files.values()):
         raise DamagedCheckpointError(path, "must give size and sha256 of each file")

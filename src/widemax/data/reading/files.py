@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from widemax.storage.files import open_to_read
+from widemax.stores.addresses import is_address, place_of
 
 HEAD_BYTES = 2**16
 """How much of a file is looked at to recognise what it holds."""
@@ -36,6 +37,8 @@ def files_of(path: str | Path) -> list[Path]:
     Below a folder, names that begin with a dot or an underscore are skipped: systems leave notes
     to themselves there.
     """
+    if is_address(path):
+        raise ValueError(f"{place_of(path)} is a database, where files are wanted")
     if "\0" in str(path):
         raise ValueError(f"path must not hold a NUL, got {str(path)!r}")
     given = Path(path)

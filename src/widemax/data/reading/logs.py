@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -69,13 +69,13 @@ class Log:
     """
 
     parts: list[pl.LazyFrame]
-    """The columns of each file."""
+    """The columns of each file, or of the answer of a database."""
     columns: Columns
     """What they are called."""
     from_text: bool
     """Whether they are strings, whatever they stand for."""
-    files: list[Path]
-    """As many as parts."""
+    files: list[Path | str]
+    """Where they are from, as many as parts."""
     starts: list[int]
     """The row of the whole log at which each file starts."""
     event_weights: Mapping[str, float] = field(default_factory=dict)
@@ -152,14 +152,33 @@ def scan_log(
     >>> scan_log([path], "csv", Columns("", "")).columns.item
     'movieId'
     """
+    tables = ((path, scan_table(path, kind)) for path in files)
+    return log_of(tables, wanted, where, event_weights, typed=format_of(kind).typed)
+
+
+def log_of(
+    tables: Iterable[tuple[Path | str, pl.LazyFrame]],
+    wanted: Columns,
+    where: str = "",
+    event_weights: str = "",
+    *,
+    typed: bool = True,
+) -> Log:
+    """Find the wanted columns of tables, each with where it is from, as ``scan_log`` does.
+
+    >>> table = pl.DataFrame({"user_id": [7], "rating": [5], "movieId": [31]}).lazy()
+    >>> log_of([("postgresql:///films", table)], Columns("", ""), "rating > 4").items().to_list()
+    [31]
+    """
     if bool(wanted.event) != bool(event_weights):
         missing = "event_weights, such as view=1, cart=3" if wanted.event else "event_column"
         raise ValueError(f"a type of event counts by its column and its weight: give {missing} too")
     weights = parse_event_weights(event_weights) if event_weights else {}
     parts: list[pl.LazyFrame] = []
+    files: list[Path | str] = []
     columns, starts, counts = wanted, [0], list[pl.DataFrame]()
-    for path in files:
-        part, columns = _scan_part(path, kind, columns, where)
+    for path, table in tables:
+        part, columns = _scan_part(path, table, columns, where, typed=typed)
         if columns.event:
             with table_errors(path):
                 part, counted = _of_events(part, columns.event, weights, path)
@@ -174,14 +193,15 @@ def scan_log(
             )
             raise ValueError(f"{path}: the columns are {types}, but {first_types} in {files[0]}")
         parts.append(part)
+        files.append(path)
         starts.append(starts[-1] + height)
     if columns.event:
         _say_what_is_left_out(pl.concat(counts), weights)
-    return Log(parts, columns, not format_of(kind).typed, files, starts[:-1], weights)
+    return Log(parts, columns, not typed, files, starts[:-1], weights)
 
 
 def _of_events(
-    part: pl.LazyFrame, column: str, weights: Mapping[str, float], path: Path
+    part: pl.LazyFrame, column: str, weights: Mapping[str, float], path: Path | str
 ) -> tuple[pl.LazyFrame, pl.DataFrame]:
     """Return the rows whose type has a weight, and how many rows each type has."""
     typed = pl.col(column).cast(pl.String)
@@ -206,13 +226,14 @@ def _say_what_is_left_out(counted: pl.DataFrame, weights: Mapping[str, float]) -
         _LOGGER.warning("event_weights lists %s, which no row has", listed(absent))
 
 
-def _scan_part(path: Path, kind: str, wanted: Columns, where: str) -> tuple[pl.LazyFrame, Columns]:
-    """Return the wanted columns of a file, and their names where they were guessed."""
-    table = scan_table(path, kind)
+def _scan_part(
+    path: Path | str, table: pl.LazyFrame, wanted: Columns, where: str, *, typed: bool
+) -> tuple[pl.LazyFrame, Columns]:
+    """Return the wanted columns of a table, and their names where they were guessed."""
     with table_errors(path):
         there = table.collect_schema().names()
     if where:
-        table = _chosen(table, where, there, path, typed=format_of(kind).typed)
+        table = _chosen(table, where, there, path, typed=typed)
     columns = Columns(*(_named(role, wanted, there, path) for role in _GUESSES))
     names = [name for name in astuple(columns) if name]
     if len(set(names)) < len(names):
@@ -222,7 +243,7 @@ def _scan_part(path: Path, kind: str, wanted: Columns, where: str) -> tuple[pl.L
         )
     part = table.select(names)
     with table_errors(path):
-        if not format_of(kind).typed:
+        if not typed:
             part = part.collect().lazy()  # without the other columns, which were read too
         height = part.select(pl.len()).collect().item()
     if not height and where:
@@ -233,7 +254,7 @@ def _scan_part(path: Path, kind: str, wanted: Columns, where: str) -> tuple[pl.L
 
 
 def _chosen(
-    table: pl.LazyFrame, where: str, there: list[str], path: Path, *, typed: bool
+    table: pl.LazyFrame, where: str, there: list[str], path: Path | str, *, typed: bool
 ) -> pl.LazyFrame:
     """Return the rows for which a condition of SQL holds; text that is all numbers counts as such.
 
@@ -260,7 +281,7 @@ def _as_numbers(column: pl.Series) -> pl.Series:
     return column if numbers.null_count() > column.null_count() else numbers
 
 
-def _named(role: str, wanted: Columns, there: list[str], path: Path) -> str:
+def _named(role: str, wanted: Columns, there: list[str], path: Path | str) -> str:
     """Return the column given for a role if it is there, or a guess; but for who and what, ""."""
     given: str = getattr(wanted, role)
     if given:

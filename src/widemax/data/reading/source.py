@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from widemax.data.reading.files import files_of
-from widemax.data.reading.logs import Columns, Log, scan_log
+from widemax.data.reading.logs import Columns, Log, log_of, scan_log
 from widemax.data.reading.numbering import (
     MAX_CORE,
     Coded,
@@ -23,12 +23,14 @@ from widemax.data.reading.numbering import (
     numbered,
     recoded,
 )
+from widemax.data.reading.queries import answered
 from widemax.data.reading.searches import SearchedLog
-from widemax.data.reading.tables import check_kind, recognise
+from widemax.data.reading.tables import TEXT, check_kind, recognise
 from widemax.data.reading.text import read_corpus
 from widemax.data.sequences import Sequences
 from widemax.kernels.data.blocks import at_once
 from widemax.kernels.data.grouping import grouped
+from widemax.stores.addresses import place_of
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.spelling import Key, quoted
@@ -76,6 +78,7 @@ def read_source(
     path: str | Path,
     *,
     kind: str | None = None,
+    query: str = "",
     user_column: str = "",
     item_column: str = "",
     time_column: str = "",
@@ -97,10 +100,12 @@ def read_source(
     """Read text or a log of interactions, whichever it is, as sequences of classes.
 
     ``path`` is a file, a folder of files of one kind, or a pattern; ``kind`` overrides what
-    ``recognise`` finds. Of a log, what is not in the ``core`` goes first (``core_of``). Then keys
-    seen fewer than ``min_count`` times, or beyond the ``max_size`` most frequent, go to ``unknown``
-    or, without it, out of their sequence; then sequences of fewer than ``min_length`` go; what is
-    left is counted. ``tokens``, ``end`` and ``cache`` are for text only, see ``read_corpus``.
+    ``recognise`` finds. Of a database, a DuckDB file or the address of PostgreSQL, ``query`` says
+    what is read, one SELECT of SQL: its answer is a log. Of a log, what is not in the ``core`` goes
+    first (``core_of``). Then keys seen fewer than ``min_count`` times, or beyond the ``max_size``
+    most frequent, go to ``unknown`` or, without it, out of their sequence; then sequences of fewer
+    than ``min_length`` go; what is left is counted. ``tokens``, ``end`` and ``cache`` are for
+    text only, see ``read_corpus``.
 
     The columns and ``core`` are for logs only. A row is one interaction, or (``kind="lists"``) a
     line is a user and their items. A column that is not named is guessed from the usual names
@@ -127,9 +132,12 @@ def read_source(
     >>> source.vocabulary, source.sequences.names.to_list(), source.sequences.times.tolist()
     (Vocabulary(2 keys, total 3: 'rum' 2, 'tea' 1), ['ann', 'bob'], [1.0, 3.0, 2.0])
     """
+    path = place_of(path)
     if kind is None:
         kind = recognise(path)
     check_kind(kind)
+    if query and kind == TEXT:
+        raise ValueError(f"query is for a database, and {path} is a text")
     if kind != "text":
         for name, value in (("tokens", tokens), ("end", end), ("cache", cache or None)):
             if value is not None:
@@ -145,6 +153,11 @@ def read_source(
             search_column,
         )  # fmt: skip
         limits = Limits(min_count, max_size, unknown, min_length)
+        if query:
+            with answered(path, kind, query) as table:
+                log = log_of([(path, table)], wanted, where, event_weights)
+                searched = SearchedLog(log) if search_column else log
+                return _read_log(path, kind, searched, core, limits)
         log = scan_log(files_of(path), kind, wanted, where, event_weights)
         searched = SearchedLog(log) if search_column else log
         return _read_log(path, kind, searched, core, limits)

@@ -13,9 +13,13 @@ from widemax.data.reading.files import files_of
 from widemax.data.reading.formats.base import FileHead, TableFormat
 from widemax.declarations import declared, find, nearest
 from widemax.declarations.table import load
+from widemax.stores.addresses import is_address
 
 TEXT = "text"
 """What a file is that no format of logs recognises."""
+
+POSTGRES = "postgresql"
+"""What an address is the address of."""
 
 _UNREADABLE = (OSError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -34,7 +38,7 @@ def check_kind(kind: str, known: tuple[str, ...] | None = None) -> str:
 
     >>> check_kind("parket")
     Traceback (most recent call last):
-    ValueError: kind must be one of text, ..., parquet, got 'parket'; did you mean 'parquet'?
+    ValueError: kind must be one of text, ..., postgresql, got 'parket'; did you mean 'parquet'?
     """
     known = formats() if known is None else known
     if kind not in known:
@@ -60,6 +64,8 @@ def recognise(path: str | Path) -> str:
     csv
     text
     """
+    if is_address(path):
+        return POSTGRES
     head = FileHead(files_of(path)[0])
     known: dict[str, TableFormat] = {name: load(each) for name, each in declared("format").items()}
     for name in sorted(known, key=lambda each: known[each].rank):
@@ -92,8 +98,8 @@ def format_of(kind: str) -> type[TableFormat]:
 
 
 @contextmanager
-def table_errors(path: Path) -> Iterator[None]:
-    """Turn what polars and csv raise into a ValueError that names the file."""
+def table_errors(path: Path | str) -> Iterator[None]:
+    """Turn what polars and csv raise into a ValueError that names the file or the database."""
     try:
         yield
     except _UNREADABLE as error:

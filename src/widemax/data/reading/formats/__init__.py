@@ -6,8 +6,18 @@ from widemax.data.reading.formats.base import (
     USER,
     USUAL_NAMES,
     FileHead,
+    QueriedFormat,
     TableFormat,
     plain_name,
 )
 
-__all__ = ["ITEM", "TIME", "USER", "USUAL_NAMES", "FileHead", "TableFormat", "plain_name"]
+__all__ = [
+    "ITEM",
+    "TIME",
+    "USER",
+    "USUAL_NAMES",
+    "FileHead",
+    "QueriedFormat",
+    "TableFormat",
+    "plain_name",
+]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from widemax.data.reading.files import decoded, head_of, unix_lines
+from widemax.stores.addresses import Place
 
 USER, ITEM, TIME = "user", "item", "time"
 """The names of columns in formats without a header."""
@@ -76,6 +79,8 @@ class TableFormat(ABC):
     """Whether its columns have names, or places that stand for them; else it is users and items."""
     typed = False
     """Whether its columns have types, and are read one by one; else all hold strings."""
+    queried = False
+    """Whether it is a database, of which a query says what is read."""
 
     @staticmethod
     @abstractmethod
@@ -86,3 +91,28 @@ class TableFormat(ABC):
     @abstractmethod
     def scan(path: Path) -> pl.LazyFrame:
         """Return the table of a file, with a column for users and one for items at least."""
+
+
+class QueriedFormat(TableFormat):
+    """A database that answers a query of SQL; the answer is read batch by batch."""
+
+    typed = True
+    queried = True
+    extra = ""
+    """The extra of widemax that brings its driver."""
+
+    @staticmethod
+    def scan(path: Path) -> pl.LazyFrame:
+        """Raise: a database has many tables."""
+        raise ValueError(
+            f"{path} is a database: say what to read with query "
+            '(--query "select user_id, item_id, ts from clicks")'
+        )
+
+    @staticmethod
+    @abstractmethod
+    def answer(place: Place, query: str) -> AbstractContextManager[Any]:
+        """Return the answer to a query while the database is open, a ``RecordBatchReader``.
+
+        Nothing can be changed by the query. What it makes the database raise is a ValueError.
+        """

@@ -1,0 +1,150 @@
+"""The items of a run in PostgreSQL, to be searched there by pgvector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from widemax.declarations import declare
+from widemax.heads import ScorerHead
+from widemax.index.rows import ClassRows
+from widemax.runs.catalogue import KEY, titles_of
+from widemax.runs.indexes import searches_by_product
+from widemax.scoring.rows import widened
+from widemax.stores.addresses import PostgresAddress, place_of
+from widemax.stores.manifest import StoreManifest
+from widemax.stores.postgres import check_table_name
+from widemax.stores.searching import DEFAULT_TABLE, POINT, VECTOR
+from widemax.stores.writing import Array, Items, Questions, write_table
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
+
+_QUESTIONS, _ANSWERS = 200, 10
+
+
+@declare.export(
+    "pgvector",
+    help="A table of PostgreSQL with vectors, keys, titles and features, and indexes by pgvector.",
+    traits=["run", "database"],
+)
+def export_pgvector(path: str | Path, run: Run, *, table: str = "") -> StoreManifest:
+    """Write the items of a run into a database, ``postgresql://host/name``, whole or not at all."""
+    address = place_of(path)
+    if not isinstance(address, PostgresAddress):
+        raise ValueError(f"pgvector is in a database, postgresql://host/name, got {address}")
+    name = table or DEFAULT_TABLE
+    check_table_name(name)
+    vectors = run.vectors().vectors
+    points = class_points(run)
+    shown = run.shown
+    titles = None if shown is None else titles_of(shown)
+    columns = {} if shown is None else _typed(shown.drop(KEY))
+    size = len(run.vocabulary)
+    identity = run.identity()
+    items = Items(
+        keys=run.vocabulary.keys.to_list(),
+        titles=titles or [""] * size,
+        features=_rows(columns, size),
+        vectors=_as_array(vectors),
+        points=points,
+    )
+    manifest = StoreManifest(
+        table=name,
+        run=run.folder.absolute().name,
+        run_sha256=identity[0],
+        model_sha256=identity[1],
+        step=run.step,
+        size=size,
+        dimension=vectors.shape[1],
+        point_dimension=0 if points is None else points.shape[1],
+        columns=tuple(columns),
+    )
+    return write_table(address, items, manifest, _questions(run, items))
+
+
+def class_points(run: Run) -> Array | None:
+    """Return [v, b, sqrt(M² − |v|² − b²)] of each class, M the longest; None if nothing is ranked.
+
+    The product with [q, 1, 0] is the score, and as all have the length M their order is that of
+    angles. The first coordinates are the class vectors, bit for bit.
+    """
+    if not searches_by_product(run.model):
+        return None
+    assert isinstance(run.model.head, ScorerHead)
+    rows = ClassRows.of_head(run.model.head)
+    parts = [widened(rows.vectors).float()]
+    if rows.biases is not None:
+        parts.append(rows.biases.float()[:, None])
+    known = torch.cat(parts, dim=1)
+    squares = known.double().square().sum(1)
+    missing = (squares.max() - squares).clamp(min=0).sqrt()
+    return _as_array(torch.cat([known, missing[:, None].float()], dim=1))
+
+
+def query_points(run: Run, hidden: Tensor) -> Array:
+    """Return [q, 1, 0] of hidden states [B, D], whose product with a point is the score."""
+    assert isinstance(run.model.head, ScorerHead)
+    scorer = run.model.head.scorer
+    queries = scorer.queries(hidden.float()).detach().float()
+    parts = [queries]
+    if scorer.class_biases() is not None:
+        parts.append(queries.new_ones(len(queries), 1))
+    return _as_array(torch.cat([*parts, queries.new_zeros(len(queries), 1)], dim=1))
+
+
+def _questions(run: Run, items: Items) -> Mapping[str, Questions]:
+    """Return what recommend and similar are asked to find how broad a search must be."""
+    asked = {}
+    best = min(_ANSWERS, len(items.keys))
+    hidden = run.held_out_hidden(_QUESTIONS)
+    if items.points is not None and hidden is not None:
+        queries = query_points(run, hidden.flatten(0, -2))[:_QUESTIONS]
+        expected = _best(queries @ items.points.T, best)
+        asked["recommend"] = Questions(column=POINT, queries=queries, expected=expected)
+    chosen = np.linspace(0, len(items.keys) - 1, min(_QUESTIONS, len(items.keys))).astype(int)
+    lengths = np.maximum(np.linalg.norm(items.vectors, axis=1), np.finfo(np.float32).tiny)
+    queries = items.vectors[chosen]
+    queries = queries[np.linalg.norm(queries, axis=1) > 0]
+    expected = _best(queries @ items.vectors.T / lengths, best)
+    asked["similar"] = Questions(column=VECTOR, queries=queries, expected=expected)
+    return asked
+
+
+def _best(scores: Array, count: int) -> Any:
+    return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+
+
+def _as_array(tensor: Tensor) -> Array:
+    array: Array = np.ascontiguousarray(tensor.detach().cpu().numpy(), np.float32)
+    return array
+
+
+def _typed(shown: pl.DataFrame) -> dict[str, list[Any]]:
+    """Return columns of texts, those that hold only numbers as numbers."""
+    found = {}
+    for column in shown:
+        whole = column.cast(pl.Int64, strict=False)
+        numbers = column.cast(pl.Float64, strict=False)
+        nothing_lost = whole.null_count() == column.null_count()
+        if nothing_lost and bool((whole.cast(pl.String) == column).all()):
+            column = whole
+        elif numbers.null_count() == column.null_count() and bool(numbers.is_finite().all()):
+            column = numbers if not nothing_lost else column  # "007" is a name
+        found[column.name] = column.to_list()
+    return found
+
+
+def _rows(columns: Mapping[str, list[Any]], size: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{} for _ in range(size)]
+    for name, values in columns.items():
+        for row, value in zip(rows, values, strict=True):
+            if value is not None:
+                row[name] = value
+    return rows

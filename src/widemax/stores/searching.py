@@ -1,0 +1,244 @@
+"""Searching vectors in PostgreSQL: by the index, and exactly where it finds too few."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from widemax.limits import check_whole
+from widemax.stores.addresses import PostgresAddress
+from widemax.stores.filters import Filter, check_filters
+from widemax.stores.manifest import FORMAT_VERSION, MANIFEST_TABLE, StoreManifest
+from widemax.stores.postgres import (
+    check_table_name,
+    connected,
+    database_errors,
+    driver,
+    use_vectors,
+)
+from widemax.vocabulary.spelling import Key
+
+VECTOR, POINT = "vector", "point"
+"""The columns that ``similar`` and ``recommend`` search."""
+
+DEFAULT_TABLE = "widemax_items"
+
+_OPERATORS = {VECTOR: "<=>", POINT: "<#>"}
+_ALL_TUPLES = 2**31 - 1
+_SPARE = 4
+"""How many times as many rows are taken as are wanted where conditions leave some out."""
+
+Array = NDArray[np.float32]
+
+
+class FoundItem(NamedTuple):
+    """An item that a search found."""
+
+    id: int
+    """Its class."""
+    key: Key
+    """What the log calls it."""
+    title: str
+    """What people call it; may be empty."""
+    score: float
+    """The cosine, or the product with the query."""
+
+
+class VectorStore:
+    """The items of a run in PostgreSQL, open to be searched; threads may share one.
+
+    Searches go by the index, further until ``k`` items are found that filters let through; where
+    the index has no more, all rows are compared. Give it back with ``close``.
+    """
+
+    def __init__(self, address: str, table: str = DEFAULT_TABLE) -> None:
+        self.address = PostgresAddress(address)
+        schema, name = check_table_name(table)
+        sql = driver("sql")
+        within = [schema] if schema else []
+        self._table = sql.Identifier(*within, name)
+        self._manifests = sql.Identifier(*within, MANIFEST_TABLE)
+        self._name = name
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        with database_errors(self.address):
+            self._connection, self.manifest = self._open()
+
+    def _open(self) -> tuple[Any, StoreManifest]:
+        connection = connected(self.address, autocommit=True)
+        try:
+            connection.read_only = True
+            manifest = self._read_manifest(connection)
+            use_vectors(connection, self.address)
+            set_breadth(connection, manifest.search_breadth)
+        except BaseException:
+            connection.close()
+            raise
+        return connection, manifest
+
+    def _read_manifest(self, connection: Any) -> StoreManifest:
+        sql = driver("sql")
+        errors = driver("errors")
+        command = sql.SQL("select format, content from {} where table_name = %s")
+        try:
+            row = connection.execute(command.format(self._manifests), [self._name]).fetchone()
+        except errors.UndefinedTable:
+            row = None
+        if row is None:
+            raise ValueError(f"{self.address} has no table {self._name} that widemax wrote")
+        if row[0] != FORMAT_VERSION:
+            raise ValueError(
+                f"{self.address}, table {self._name}: format {row[0]} is not {FORMAT_VERSION}: "
+                "export the run again"
+            )
+        return StoreManifest.from_json(row[1])
+
+    def check_run(self, run_sha256: str, model_sha256: str, folder: object) -> None:
+        """Raise if this is not what a run, at its checkpoint, would write."""
+        own = self.manifest
+        if (own.run_sha256, own.model_sha256) != (run_sha256, model_sha256):
+            raise ValueError(
+                f"{self.address}, table {self._name} is of {own.run}, step {own.step:,}, and not "
+                f"of {folder} and its checkpoint: export it again"
+            )
+
+    def recommend(
+        self,
+        queries: Array,
+        k: int,
+        *,
+        exclude: Sequence[int] = (),
+        filters: Sequence[Filter] = (),
+    ) -> list[FoundItem]:
+        """Return the k items with the largest product with any of the queries [K, P].
+
+        ``Run.store_queries`` makes them of a history. Classes in ``exclude`` are left out.
+        """
+        if not self.manifest.point_dimension:
+            raise ValueError(f"the model of {self.manifest.run} does not rank by products")
+        found: dict[int, FoundItem] = {}
+        for query in queries:
+            for each in self._search(POINT, query, k, exclude, filters):
+                if each.id not in found or found[each.id].score < each.score:
+                    found[each.id] = each
+        return _best_first(found.values())[:k]
+
+    def similar(
+        self,
+        query: Array,
+        k: int,
+        *,
+        exclude: Sequence[int] = (),
+        filters: Sequence[Filter] = (),
+    ) -> list[FoundItem]:
+        """Return the k items whose vectors have the largest cosine with a query [D]."""
+        return self._search(VECTOR, query, k, exclude, filters)
+
+    def vectors(self, ids: Sequence[int], *, column: str = VECTOR) -> Array:
+        """Return the vectors of classes, in their order."""
+        sql = driver("sql")
+        if column not in (VECTOR, POINT):
+            raise ValueError(f"column must be {VECTOR} or {POINT}, got {column!r}")
+        command = sql.SQL("select id, {} from {} where id = any(%s)").format(
+            sql.Identifier(column), self._table
+        )
+        with self._lock, database_errors(self.address):
+            cursor = self._ready().cursor(binary=True)
+            rows = dict(cursor.execute(command, [list(ids)]).fetchall())
+        if missing := [each for each in ids if each not in rows]:
+            raise ValueError(f"ids must be below {self.manifest.size:,}, got {missing[0]}")
+        return np.stack([rows[each].to_numpy().astype(np.float32) for each in ids])
+
+    def _search(
+        self, column: str, query: Array, k: int, exclude: Sequence[int], filters: Sequence[Filter]
+    ) -> list[FoundItem]:
+        k = check_whole("k", k, 1, 2**31 - 1)
+        check_filters(filters, self.manifest.columns)
+        width = self.manifest.dimension if column == VECTOR else self.manifest.point_dimension
+        if query.shape != (width,) or not bool(np.isfinite(query).all()):
+            raise ValueError(f"query must be {width} finite numbers, got shape {[*query.shape]}")
+        asked = (self._table, column, query, k, exclude, filters)
+        psycopg = driver()
+        with self._lock, database_errors(self.address):
+            try:
+                found = nearest_rows(self._ready(), *asked)
+            except psycopg.OperationalError:
+                # A server that was started again: once more, on a new connection.
+                if not self._connection.closed:
+                    raise
+                found = nearest_rows(self._ready(), *asked)
+            if len(found) < min(k, self.manifest.size - len({*exclude})):
+                with self._connection.transaction():
+                    self._connection.execute("set local enable_indexscan = off")
+                    found = nearest_rows(self._connection, *asked)
+        return found
+
+    def _ready(self) -> Any:
+        """Return the connection, opened again if the server has closed it."""
+        if self._connection.closed:
+            self._connection, self.manifest = self._open()
+        return self._connection
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def set_breadth(connection: Any, breadth: int) -> None:
+    """Make searches of a connection keep so many, and go on until enough pass the filters."""
+    # Known to the server only since the first vector: the library of pgvector is loaded by it.
+    connection.execute("select '[1]'::vector")
+    for name, value in (
+        ("hnsw.ef_search", str(breadth)),
+        # In strict order a row that is met late is passed over, though it is nearer.
+        ("hnsw.iterative_scan", "relaxed_order"),
+        ("hnsw.max_scan_tuples", str(_ALL_TUPLES)),
+        ("hnsw.scan_mem_multiplier", "8"),
+    ):
+        connection.execute("select set_config(%s, %s, false)", [name, value])
+
+
+def nearest_rows(
+    connection: Any,
+    table: Any,
+    column: str,
+    query: Array,
+    k: int,
+    exclude: Sequence[int] = (),
+    filters: Sequence[Filter] = (),
+) -> list[FoundItem]:
+    """Return the k rows nearest to a query, best first, of those that filters let through."""
+    sql = driver("sql")
+    conditions = [each.condition() for each in filters]
+    if exclude:
+        conditions.append(("not (id = any(%s))", [sorted({*exclude})]))
+    where = " and ".join(text for text, _ in conditions) or "true"
+    command = sql.SQL(
+        f"select id, key, title, {{column}} {_OPERATORS[column]} %b from {{table}} "
+        f"where {where} order by {{column}} {_OPERATORS[column]} %b limit %s"
+    ).format(column=sql.Identifier(column), table=table)
+    values = [value for _, some in conditions for value in some]
+    query = np.ascontiguousarray(query, np.float32)
+    wanted = _SPARE * k if conditions else k
+    rows = connection.execute(command, [query, *values, query, wanted]).fetchall()
+    own = 1.0 if column == VECTOR else 0.0
+    # A vector of zeros has no angle: its cosine is 0, as elsewhere.
+    return _best_first(
+        FoundItem(row, key, title, 0.0 if distance != distance else own - distance)
+        for row, key, title, distance in rows
+    )[:k]
+
+
+def _best_first(found: Any) -> list[FoundItem]:
+    """Return items in falling score, equal ones by their class."""
+    return sorted(found, key=lambda each: (-each.score, each.id))
