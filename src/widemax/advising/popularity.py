@@ -26,7 +26,7 @@ class Popularity:
     >>> round(curve.entropy_bits, 2), round(curve.top_share(0.1), 2)
     (9.53, 0.76)
     >>> round(curve.distinct(1000))
-    463
+    512
     """
 
     sizes: NDArray[np.float64]
@@ -93,16 +93,25 @@ class Popularity:
         """Return how many distinct classes so many targets are expected to have."""
         return float((self.sizes * -np.expm1(-draws * self.shares)).sum())
 
-    def effective_share(self, proposal: NDArray[np.float64]) -> float:
-        """Return what a draw by ``proposal`` [G] is worth, 1 being a draw by this popularity.
+    def sum_error(self, proposal: NDArray[np.float64], draws: float, *, distinct: bool) -> float:
+        """Return how far off the sum over all classes is, estimated from draws, as a share of it.
 
-        It is the share of the effective sample size: 1 / Σ p²/q.
+        The root of its relative variance, where scores are log shares: (Σ p²/q − 1) / S for S draws
+        by ``proposal`` q [G]; of ``distinct`` ones Σ p²·(1/Q − 1), Q being the chance to be drawn.
+
+        >>> curve = Popularity.zipf(100_000)
+        >>> [round(curve.sum_error(curve.by_power(0.5), size, distinct=True), 3)
+        ...  for size in (250, 1000, 4000)]
+        [0.199, 0.082, 0.022]
         """
         seen = self.shares > 0
-        if (proposal[seen] <= 0).any():
-            return 0.0
-        ratio = self.sizes[seen] * self.shares[seen] ** 2 / proposal[seen]
-        return float(1 / ratio.sum())
+        sizes, shares, chances = self.sizes[seen], self.shares[seen], proposal[seen]
+        if (chances <= 0).any():
+            return math.inf
+        if distinct:
+            inverse = 1 / _chances(sizes, chances, draws) - 1
+            return math.sqrt(float((sizes * shares**2 * inverse).sum()))
+        return math.sqrt(max(0.0, float((sizes * shares**2 / chances).sum()) - 1) / draws)
 
     def by_power(self, power: float, extra: float = 0.0) -> NDArray[np.float64]:
         """Return the probability of a class of each group, drawn by its share to a power, [G].
@@ -119,6 +128,25 @@ class Popularity:
         mass = np.log((ends + 1) / (ends - self.sizes + 1)) / math.log(ends[-1] + 1)
         proposal: NDArray[np.float64] = mass / self.sizes
         return proposal
+
+
+def _chances(
+    sizes: NDArray[np.float64], chances: NDArray[np.float64], draws: float
+) -> NDArray[np.float64]:
+    """Return the chance of each class to be among so many distinct draws, [G]."""
+    wanted = min(draws, 0.999 * float(sizes.sum()))
+    low, high = 0.0, 1.0
+    rate = np.log1p(-np.minimum(chances, 1 - 1e-12))
+    while (sizes * -np.expm1(high * rate)).sum() < wanted:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (sizes * -np.expm1(middle * rate)).sum() < wanted:
+            low = middle
+        else:
+            high = middle
+    found: NDArray[np.float64] = np.maximum(-np.expm1(high * rate), 1e-300)
+    return found
 
 
 def _edges(num_classes: int) -> NDArray[np.float64]:

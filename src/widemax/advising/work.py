@@ -7,6 +7,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from widemax.advising.popularity import Popularity
 from widemax.config import Config
 from widemax.models.embeddings.kernel_steps import words_a_step
@@ -280,27 +283,30 @@ def _attention(config: Config, popularity: Popularity) -> Work:
 def _kernel_work(config: Config, popularity: Popularity, num_targets: int) -> Work:
     """Return what a step of the word2vec kernel does: some thousand words, one after the other."""
     words, width, window = words_a_step(num_targets), config.dimension, config.window
-    kept = _kept_share(config, popularity)
+    kept = _kept_shares(config, popularity)
+    share = float(kept.sum())
     # Windows are cut after the frequent words are thinned out, each of a random width.
-    pairs = words * kept * (window + 1)
-    opponents = path_length(config, popularity)
+    pairs = words * share * (window + 1)
     if config.head == "sampled":
         opponents = 1.0 + config.num_samples
+    else:
+        # Rare words, which have long paths, are the more of what is left.
+        depths = -np.log2(np.maximum(popularity.shares, 1e-300))
+        opponents = float((kept * depths).sum()) / share
+    numbers = pairs * opponents
     if config.model == "cbow":
         # The vectors of a window are read for their mean, and written.
-        return Work(kernel=width * (2 * pairs + words * kept * opponents))
-    return Work(kernel=width * pairs * opponents)
+        numbers = 2 * pairs + words * share * opponents
+    return Work(kernel=width * numbers, steps=0.3)
 
 
-def _kept_share(config: Config, popularity: Popularity) -> float:
-    """Return which share of the words is left where frequent ones are thinned out."""
-    if not config.get("subsample", 0.0):
-        return 1.0
-    seen = popularity.shares > 0
-    shares, sizes = popularity.shares[seen], popularity.sizes[seen]
-    ratio = config.subsample / shares
-    kept = (ratio**0.5 + ratio).clip(max=1.0)
-    return float((sizes * shares * kept).sum())
+def _kept_shares(config: Config, popularity: Popularity) -> NDArray[np.float64]:
+    """Return what is left of the share of each group where frequent words are thinned out, [G]."""
+    mass: NDArray[np.float64] = popularity.sizes * popularity.shares
+    if config.get("subsample", 0.0):
+        ratio = config.subsample / np.maximum(popularity.shares, 1e-300)
+        mass = mass * np.minimum(1.0, np.sqrt(ratio) + ratio)
+    return mass
 
 
 _READERS: dict[str, Callable[[Any, Popularity], Work]] = {
