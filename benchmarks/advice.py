@@ -29,7 +29,7 @@ from widemax.declarations import names
 
 WITHIN = 2.0
 NUM_TARGETS = 60_000
-SECONDS = 0.5
+SECONDS = 0.6
 NEGATIVES = {"objective": "negative-sampling", "num_samples": 10, "per_example": True}
 NEXT = {"model": "next-item"}
 

@@ -87,6 +87,12 @@ class Choice:
 
     def _choose_model(self) -> None:
         self._decide("model", *(self._text_model() if self._is_text else self._log_model()))
+        config = config_of(self.situation, {"model": self.settings["model"]})
+        if "head" not in config.parts:
+            raise ValueError(
+                f"model = {config.model!r} has no output layer to choose; leave it out, or name "
+                "one that has"
+            )
 
     @property
     def _is_text(self) -> bool:
@@ -168,7 +174,9 @@ class Choice:
             self._decide("sampler", "unigram", "Negatives are drawn by how often they occur.")
             return
         if model == "two-tower":
-            self._decide("head", "sampled", "The vectors of all items cannot be computed in a step.")
+            self._decide(
+                "head", "sampled", "The vectors of all items cannot be computed in a step."
+            )
             self._decide(
                 "sampler",
                 "in-batch",
@@ -263,7 +271,7 @@ class Choice:
 
     def _num_samples(self, config: Config) -> tuple[int, str]:
         usual, curve = int(config.num_samples), self.situation.popularity
-        if config.objective == "negative-sampling":
+        if config.get("objective", "") == "negative-sampling":
             return usual, f"A few a pair, as {config.model} is usually trained with."
         proposal = curve.log_uniform()
         if config.sampler == "unigram":
@@ -308,7 +316,7 @@ class Choice:
         if self._memory() > limit and config.get("averaging", 0.0):
             self._decide("averaging", 0.0, "A mean of the weights is another copy of them.")
         if self._memory() > limit and config.has("sampler") and config.sampler == "unigram":
-            if config.objective != "negative-sampling":
+            if config.get("objective", "") != "negative-sampling":
                 self._redecide("sampler", "log-uniform", "It needs no table to draw from.")
                 if "num_samples" not in self.situation.given:
                     del self.settings["num_samples"]

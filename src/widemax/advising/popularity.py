@@ -97,7 +97,8 @@ class Popularity:
         """Return how far off the sum over all classes is, estimated from draws, as a share of it.
 
         The root of its relative variance, where scores are log shares: (Σ p²/q − 1) / S for S draws
-        by ``proposal`` q [G]; of ``distinct`` ones Σ p²·(1/Q − 1), Q being the chance to be drawn.
+        by ``proposal`` q [G]; of ``distinct`` ones at most Σ p²·(1/Q − 1), Q being the chance to be
+        drawn.
 
         >>> curve = Popularity.zipf(100_000)
         >>> [round(curve.sum_error(curve.by_power(0.5), size, distinct=True), 3)

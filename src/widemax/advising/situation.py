@@ -169,7 +169,9 @@ def whole(name: str, value: float, least: int, most: int) -> int:
     """Return a whole number that may be written like 50e6."""
     number = float(value)
     if not number.is_integer():
-        raise ValueError(f"{name} must be a whole number between {least:,} and {most:,}, got {value!r}")
+        raise ValueError(
+            f"{name} must be a whole number between {least:,} and {most:,}, got {value!r}"
+        )
     return check_whole(name, int(number), least, most)
 
 

@@ -35,6 +35,8 @@ _EXACT_PASSES = 4
 """Products of an exact step: scores, scores again in the backward pass, and both gradients."""
 _SUPPORT = 64
 """Classes that a sparse distribution is taken to have."""
+_NUMBERS_A_WORD = 1500
+"""What the kernel does for a word besides its pairs, in numbers that it could multiply meanwhile."""
 _CANDIDATES_OF_BATCH = ("in-batch", "queue", "batch-hard-negatives")
 _STATES = {"sgd": 0, "rowwise-adagrad": 0, "adagrad": 1, "adam": 2, "dense-adam": 2}
 """Numbers that an optimiser keeps for each parameter."""
@@ -49,7 +51,7 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     ...     for head in ("full", "sampled")
     ... )
     >>> round(full["products"] / sampled["products"])
-    167
+    154
     """
     if config.get("trainer", "") == "kernel":
         return _kernel_work(config, popularity, num_targets)
@@ -59,9 +61,10 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     work = Work(steps=1)
     work.update(read(config, popularity))
     work.update(_head_work(config, popularity))
-    if config.optimizer == "dense-adam" and _is_sparse(config):
-        # Every row of every table, used or not; the gradient is filled up with zeros before.
-        work["dense"] += popularity.num_classes * sum(table_widths(config))
+    if config.optimizer == "dense-adam":
+        # Every row of every table, used or not: its gradient is filled up with zeros before.
+        sparse = table_widths(config)[0 if _is_sparse(config) else 1 :]
+        work["dense"] += _passes(config) * popularity.num_classes * sum(sparse)
         work["updated"] = 0
     if config.averaging:
         work["dense"] += popularity.num_classes * sum(table_widths(config))
@@ -133,6 +136,11 @@ def _is_sparse(config: Config) -> bool:
     return config.head in (*SAMPLED, TREE)
 
 
+def _passes(config: Config) -> int:
+    """Return how often a number of a whole table is read and written: dense-adam is fused."""
+    return 2 if config.optimizer == "dense-adam" else 1 + _STATES[config.optimizer]
+
+
 def _update(config: Config, numbers: float) -> Work:
     """Return what it costs to write rows with so many numbers in all."""
     return Work(updated=numbers * (1 + _STATES[config.optimizer]))
@@ -147,14 +155,16 @@ def _head_work(config: Config, popularity: Popularity) -> Work:
         return _sampled_work(config, popularity)
     if config.head == TREE:
         nodes = path_length(config, popularity)
-        work = Work(paths=rows * nodes * width)
+        # Only the vectors of nodes are sparse, not their biases.
+        biases = classes * bool(config.bias)
+        work = Work(paths=rows * nodes * width, dense=biases * _passes(config))
         # Nodes near the root are on most paths: they are written once.
         work.update(_update(config, width * _distinct_nodes(rows, nodes, popularity)))
         return work
     if config.head == "adaptive":
         return _adaptive_work(config, popularity)
     scores, share = rows * classes, config.get("fraction", 1.0)
-    work = Work(dense=classes * width * (1 + _STATES[config.optimizer]))
+    work = Work(dense=classes * width * _passes(config))
     if config.head in ("top-k-softmax", "sparsemax", "entmax-1.5"):
         support = config.get("top_k", _SUPPORT)
         work.update(products=scores * width, ranked=scores, gathered=2 * rows * support * width)
@@ -207,7 +217,7 @@ def _adaptive_work(config: Config, popularity: Popularity) -> Work:
     work = Work()
     for examples, size, dimension in parts:
         work.update(products=3 * examples * size * dimension, exponentials=examples * size)
-        work.update(dense=size * dimension * (1 + _STATES[config.optimizer]), steps=0.25)
+        work.update(dense=size * dimension * _passes(config), steps=0.25)
     return work
 
 
@@ -263,7 +273,7 @@ def _recurrent(config: Config, popularity: Popularity) -> Work:
     rows, width, hidden = batch_of(config), config.dimension, config.hidden_size
     gates = 4 * hidden * (width + hidden) + (config.lstm_layers - 1) * 8 * hidden * hidden
     work = Work(products=3 * rows * gates, gathered=rows * width)
-    work.update(dense=gates * (1 + _STATES[config.optimizer]))
+    work.update(dense=gates * _passes(config))
     work.update(steps=config.max_history * config.lstm_layers / 20)
     work.update(_update(config, popularity.distinct(rows) * width))
     return work
@@ -297,7 +307,8 @@ def _kernel_work(config: Config, popularity: Popularity, num_targets: int) -> Wo
     if config.model == "cbow":
         # The vectors of a window are read for their mean, and written.
         numbers = 2 * pairs + words * share * opponents
-    return Work(kernel=width * numbers, steps=0.3)
+    # Each word of the text is looked up and perhaps left out.
+    return Work(kernel=width * numbers + _NUMBERS_A_WORD * words, steps=0.02)
 
 
 def _kept_shares(config: Config, popularity: Popularity) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ COMMAND = ConfigCommand
 
 _WIDTH = 100
 _NAMES = {"num_samples": "samples", "batch_size": "batch size", "learning_rate": "learning rate"}
+_OPERATIONS = {"steps": "overhead", "gathered": "rows read", "updated": "rows written"}
 _SHOWN_PART = 0.1
 
 
@@ -62,9 +63,7 @@ def advise(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="log|text", help="For a plan: what the data are.", show_default=False
-        ),
+        typer.Option(metavar="log|text", help="For a plan: what the data are.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
@@ -166,7 +165,9 @@ def _costs(advice: Advice) -> Text:
     else:
         largest = sorted(advice.step_parts.items(), key=lambda part: -part[1])
         shown = ", ".join(
-            f"{name} {100 * share:.0f} %" for name, share in largest if share > _SHOWN_PART
+            f"{_OPERATIONS.get(name, name)} {100 * share:.0f} %"
+            for name, share in largest
+            if share > _SHOWN_PART
         )
         lines.append(f"a step is expected to take {_time(advice.step_seconds)} ({shown})")
         if advice.num_steps:
@@ -189,7 +190,9 @@ def _alternatives(advice: Advice) -> Table:
     for each in advice.alternatives:
         chosen = each.head == advice.config.head
         table.add_row(
-            Text(each.head + (" (advised)" if chosen else ""), style="bold green" if chosen else ""),
+            Text(
+                each.head + (" (advised)" if chosen else ""), style="bold green" if chosen else ""
+            ),
             f"{each.outputs:,.0f}",
             "" if each.seconds is None else _time(each.seconds),
             _size(each.memory),
