@@ -109,9 +109,7 @@ def draw_denominator(left: Any, right: Any) -> None:
     left.axhline(0, color="black", linewidth=0.8)
     left.set_yscale("symlog", linthresh=0.01, linscale=1.0)
     left.set_ylim(-0.6, 1.6)
-    left.annotate(
-        "target: 1 − P", (target + 1, 0.9), xytext=(target + 2.5, 0.55), color=GREEN
-    )
+    left.annotate("target: 1 − P", (target + 1, 0.9), xytext=(target + 2.5, 0.55), color=GREEN)
     left.annotate("all others: −P", (9, -0.05), xytext=(13, -0.16), color=RED)
     left.set_xlabel(f"the {shown} best of {NUM_CLASSES:,} classes, by score")
     left.set_ylabel("how a step moves the score")
@@ -283,7 +281,11 @@ def draw_clusters(left: Any, right: Any) -> None:
             Rectangle((start, -10_000), 128, 10_000, fill=False, edgecolor="#bbbbbb", linewidth=0.8)
         )
         left.annotate(
-            f"{name}\n{numbers:,}", (start + 64, 250), ha="center", va="bottom", annotation_clip=False
+            f"{name}\n{numbers:,}",
+            (start + 64, 250),
+            ha="center",
+            va="bottom",
+            annotation_clip=False,
         )
     left.set_xlim(-15, 525)
     left.set_ylim(-10_300, 2600)
