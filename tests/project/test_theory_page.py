@@ -21,10 +21,10 @@ TUTORIALS = """
     candidate sampling; chain rule; character-level CNN; clustering; CNN-softmax; correction;
     cross-entropy; D-Softmax; differentiated softmax; effective sample size; EGES; energy; entropy;
     hierarchical softmax; Huffman; importance sampling; importance weights; in-batch; InfoNCE;
-    information content; inner nodes; Item2Vec; language model; leaves; likelihood; log odds; log Q;
-    logistic regression; many labels; Markov assumption; MIND; Monte Carlo integration; n-gram; NCE;
-    NEG; negative reinforcement; negative sampling; noise distribution; noise-contrastive estimation;
-    normaliser; one label; one-hot; path; perplexity; positive reinforcement; proposal;
+    information content; inner nodes; Item2Vec; language model; leaves; likelihood; log odds;
+    log Q; logistic regression; many labels; Markov assumption; MIND; Monte Carlo integration; n-gram; NCE;
+    NEG; negative reinforcement; negative sampling; noise distribution;
+    noise-contrastive estimation; normaliser; one label; one-hot; path; perplexity; positive reinforcement; proposal;
     sampled softmax; sampling-based; SDM; sigmoid; skip-gram; softmax; softmax-based; sparse softmax;
     sparsemax; synsets; target sampling; temperature; two-tower; unigram distribution; word2vec;
     WordNet; YouTubeDNN; Airbnb; subtract_log_q; remove_accidental_hits; expected count
@@ -91,7 +91,7 @@ def test_errors_fall_like_the_square_root_and_by_the_weights_of_the_proposal():
 
 
 def test_objectives_learn_what_the_pictures_show():
-    """NCE comes to log P, negative sampling to log(P / kq): the first classes, after fewer steps."""
+    """NCE comes to log P, negative sampling to log(P / kq): first classes, after fewer steps."""
     script = runpy.run_path(str(DOCS / "draw_theory.py"))
     script["learned"].__globals__.update(STEPS=400)
     first = slice(0, 8)

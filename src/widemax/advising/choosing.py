@@ -187,8 +187,8 @@ class Choice:
             return None
         if "new-items" in situation.needs:
             self._decide("scorer", "char-cnn", "A word gets its vector from its spelling.")
-            return self._choose_sampling("The vectors of all words are too costly to compute.")
-        if situation.num_classes <= FEW_CLASSES:
+            self._choose_sampling("The vectors of all words are too costly to compute.")
+        elif situation.num_classes <= FEW_CLASSES:
             self._decide(
                 "head",
                 "full",
@@ -315,12 +315,14 @@ class Choice:
                 )
         if self._memory() > limit and config.get("averaging", 0.0):
             self._decide("averaging", 0.0, "A mean of the weights is another copy of them.")
-        if self._memory() > limit and config.has("sampler") and config.sampler == "unigram":
-            if config.get("objective", "") != "negative-sampling":
-                self._redecide("sampler", "log-uniform", "It needs no table to draw from.")
-                if "num_samples" not in self.situation.given:
-                    del self.settings["num_samples"]
-                    self._redecide("num_samples", *self._num_samples(self.config))
+        drawn_by_table = config.get("sampler", "") == "unigram"
+        if config.get("objective", "") == "negative-sampling":
+            drawn_by_table = False  # the noise is part of what it learns
+        if self._memory() > limit and drawn_by_table:
+            self._redecide("sampler", "log-uniform", "It needs no table to draw from.")
+            if "num_samples" not in self.situation.given:
+                del self.settings["num_samples"]
+                self._redecide("num_samples", *self._num_samples(self.config))
         dimension = int(self.config.dimension)
         smaller = dimension
         while self._memory() > limit and smaller > _SMALLEST_DIMENSION:

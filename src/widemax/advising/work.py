@@ -36,7 +36,7 @@ _EXACT_PASSES = 4
 _SUPPORT = 64
 """Classes that a sparse distribution is taken to have."""
 _NUMBERS_A_WORD = 1500
-"""What the kernel does for a word besides its pairs, in numbers that it could multiply meanwhile."""
+"""What the kernel does for a word besides its pairs, as numbers that it could multiply."""
 _CANDIDATES_OF_BATCH = ("in-batch", "queue", "batch-hard-negatives")
 _STATES = {"sgd": 0, "rowwise-adagrad": 0, "adagrad": 1, "adam": 2, "dense-adam": 2}
 """Numbers that an optimiser keeps for each parameter."""
