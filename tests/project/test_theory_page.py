@@ -17,17 +17,19 @@ INDEX = (DOCS / "theory" / "README.md").read_text(encoding="utf-8")
 
 # What tutorials of the field call things: every one of them is looked up in the list of terms.
 TUTORIALS = """
-    adaptive importance sampling; adaptive softmax; balanced; biased; binary tree; blocks; CBOW;
-    candidate sampling; chain rule; character-level CNN; clustering; CNN-softmax; correction;
-    cross-entropy; D-Softmax; differentiated softmax; effective sample size; EGES; energy; entropy;
-    hierarchical softmax; Huffman; importance sampling; importance weights; in-batch; InfoNCE;
-    information content; inner nodes; Item2Vec; language model; leaves; likelihood; log odds;
-    log Q; logistic regression; many labels; Markov assumption; MIND; Monte Carlo integration; n-gram; NCE;
-    NEG; negative reinforcement; negative sampling; noise distribution;
-    noise-contrastive estimation; normaliser; one label; one-hot; path; perplexity; positive reinforcement; proposal;
-    sampled softmax; sampling-based; SDM; sigmoid; skip-gram; softmax; softmax-based; sparse softmax;
-    sparsemax; synsets; target sampling; temperature; two-tower; unigram distribution; word2vec;
-    WordNet; YouTubeDNN; Airbnb; subtract_log_q; remove_accidental_hits; expected count
+    adaptive importance sampling; adaptive softmax; balanced; biased; binary tree; blocks;
+    CBOW; candidate sampling; chain rule; character-level CNN; clustering; CNN-softmax;
+    correction; cross-entropy; D-Softmax; differentiated softmax; effective sample size;
+    EGES; energy; entropy; hierarchical softmax; Huffman; importance sampling; importance
+    weights; in-batch; InfoNCE; information content; inner nodes; Item2Vec; language model;
+    leaves; likelihood; log odds; log Q; logistic regression; many labels; Markov
+    assumption; MIND; Monte Carlo integration; n-gram; NCE; NEG; negative reinforcement;
+    negative sampling; noise distribution; noise-contrastive estimation; normaliser; one
+    label; one-hot; path; perplexity; positive reinforcement; proposal; sampled softmax;
+    sampling-based; SDM; sigmoid; skip-gram; softmax; softmax-based; sparse softmax;
+    sparsemax; synsets; target sampling; temperature; two-tower; unigram distribution;
+    word2vec; WordNet; YouTubeDNN; Airbnb; subtract_log_q; remove_accidental_hits; expected
+    count
 """
 
 

@@ -172,7 +172,7 @@ class Choice:
                 "Many right answers share an example: each pair is a yes or no of its own.",
             )
             self._decide("sampler", "unigram", "Negatives are drawn by how often they occur.")
-            return None
+            return
         if model == "two-tower":
             self._decide(
                 "head", "sampled", "The vectors of all items cannot be computed in a step."
@@ -184,7 +184,7 @@ class Choice:
                 "their popularity.",
             )
             self._decide("objective", "sampled-softmax", "F learns log P up to a constant.")
-            return None
+            return
         if "new-items" in situation.needs:
             self._decide("scorer", "char-cnn", "A word gets its vector from its spelling.")
             self._choose_sampling("The vectors of all words are too costly to compute.")
