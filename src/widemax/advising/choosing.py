@@ -379,7 +379,7 @@ def config_of(situation: Situation, settings: Mapping[str, Any]) -> Config:
     return Config(source=situation.source, **chosen, **rest)
 
 
-def num_steps(config: Config, num_targets: int) -> int:
+def num_steps(config: Any, num_targets: int) -> int:
     """Return how many steps a training has, at most: patience may end it earlier."""
     if config.get("steps", 0):
         return int(config.steps)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from widemax.advising.popularity import MAX_CLASSES, Popularity
 from widemax.config import Config
@@ -118,7 +119,8 @@ def read_situation(
     >>> situation.num_classes, situation.ordered, situation.labels
     (2, True, 1.0)
     """
-    wanted, limit, settings = check_needs(needs), bytes_of(memory), dict(given or {})
+    wanted, limit = check_needs(needs), bytes_of(memory)
+    settings: dict[str, Any] = dict(given or {})
     config = configured_for(path, Config(**settings))
     if config.source == "text" and "model" not in settings and wanted & LANGUAGE_NEEDS:
         # A text is read as a language model reads it, where it is to become one.

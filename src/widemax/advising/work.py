@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -27,8 +26,29 @@ OPERATIONS: dict[str, str] = {
 }
 """The operations, each with what is counted."""
 
-Work = Counter[str]
-"""How often a step does each operation; counts need not be whole."""
+
+class Work(dict[str, float]):
+    """How often a step does each operation; counts need not be whole, and 0 is not listed.
+
+    >>> work = Work(steps=1)
+    >>> work.add(Work(products=2.5), steps=1)
+    >>> work, work["paths"]
+    ({'steps': 2, 'products': 2.5}, 0.0)
+    """
+
+    def __init__(self, **counts: float) -> None:
+        super().__init__(counts)
+
+    def __missing__(self, name: str) -> float:
+        return 0.0
+
+    def add(self, other: Work | None = None, **counts: float) -> None:
+        """Add what is done besides."""
+        for name, number in (other or {}).items():
+            self[name] += number
+        for name, number in counts.items():
+            self[name] += number
+
 
 TREE, SAMPLED = "hierarchical", ("sampled", "importance")
 _EXACT_PASSES = 4
@@ -59,8 +79,8 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     if read is None:
         return None
     work = Work(steps=1)
-    work.update(read(config, popularity))
-    work.update(_head_work(config, popularity))
+    work.add(read(config, popularity))
+    work.add(_head_work(config, popularity))
     if config.optimizer == "dense-adam":
         # Every row of every table, used or not: its gradient is filled up with zeros before.
         sparse = table_widths(config)[0 if _is_sparse(config) else 1 :]
@@ -76,7 +96,7 @@ def batch_of(config: Config) -> int:
     return int(config.get("batch_size", 0))
 
 
-def candidates_of(config: Config, popularity: Popularity) -> float:
+def candidates_of(config: Any, popularity: Popularity) -> float:
     """Return how many classes compete with the target in a step; all where none are drawn."""
     if config.head not in SAMPLED:
         return float(popularity.num_classes)
@@ -132,16 +152,16 @@ def state_numbers(config: Config) -> float:
     return _STATES[config.optimizer] + averaged + 2 * rows
 
 
-def _is_sparse(config: Config) -> bool:
+def _is_sparse(config: Any) -> bool:
     return config.head in (*SAMPLED, TREE)
 
 
-def _passes(config: Config) -> int:
+def _passes(config: Any) -> int:
     """Return how often a number of a whole table is read and written: dense-adam is fused."""
     return 2 if config.optimizer == "dense-adam" else 1 + _STATES[config.optimizer]
 
 
-def _update(config: Config, numbers: float) -> Work:
+def _update(config: Any, numbers: float) -> Work:
     """Return what it costs to write rows with so many numbers in all."""
     return Work(updated=numbers * (1 + _STATES[config.optimizer]))
 
@@ -149,7 +169,7 @@ def _update(config: Config, numbers: float) -> Work:
 # -- output layers ---------------------------------------------------------------------------------
 
 
-def _head_work(config: Config, popularity: Popularity) -> Work:
+def _head_work(config: Any, popularity: Popularity) -> Work:
     rows, width, classes = batch_of(config), hidden_width(config), popularity.num_classes
     if config.head in SAMPLED:
         return _sampled_work(config, popularity)
@@ -159,7 +179,7 @@ def _head_work(config: Config, popularity: Popularity) -> Work:
         biases = classes * bool(config.bias)
         work = Work(paths=rows * nodes * width, dense=biases * _passes(config))
         # Nodes near the root are on most paths: they are written once.
-        work.update(_update(config, width * _distinct_nodes(rows, nodes, popularity)))
+        work.add(_update(config, width * _distinct_nodes(rows, nodes, popularity)))
         return work
     if config.head == "adaptive":
         return _adaptive_work(config, popularity)
@@ -167,14 +187,14 @@ def _head_work(config: Config, popularity: Popularity) -> Work:
     work = Work(dense=classes * width * _passes(config))
     if config.head in ("top-k-softmax", "sparsemax", "entmax-1.5"):
         support = config.get("top_k", _SUPPORT)
-        work.update(products=scores * width, ranked=scores, gathered=2 * rows * support * width)
+        work.add(products=scores * width, ranked=scores, gathered=2 * rows * support * width)
     else:
-        work.update(products=_EXACT_PASSES * share * scores * width)
-        work.update(exponentials=2 * share * scores)
+        work.add(products=_EXACT_PASSES * share * scores * width)
+        work.add(exponentials=2 * share * scores)
     return work
 
 
-def _sampled_work(config: Config, popularity: Popularity) -> Work:
+def _sampled_work(config: Any, popularity: Popularity) -> Work:
     rows, width = batch_of(config), hidden_width(config)
     candidates = candidates_of(config, popularity)
     scores = rows * candidates
@@ -184,12 +204,12 @@ def _sampled_work(config: Config, popularity: Popularity) -> Work:
     used = rows + (scores if config.get("per_example", False) else candidates)
     if config.sampler in _CANDIDATES_OF_BATCH:
         used = candidates
-    work.update(gathered=used * width)
-    work.update(_scorer_work(config, used, width))
+    work.add(gathered=used * width)
+    work.add(_scorer_work(config, used, width))
     return work
 
 
-def _scorer_work(config: Config, used: float, width: int) -> Work:
+def _scorer_work(config: Any, used: float, width: int) -> Work:
     """Return what the vectors of the classes in use cost."""
     scorer = config.get("scorer", "table")
     if scorer == "tower":
@@ -197,7 +217,7 @@ def _scorer_work(config: Config, used: float, width: int) -> Work:
         read = config.dimension + 4 * config.get("feature_dimension", 16)
         layers = [read, *[inner] * config.num_layers, width]
         work = Work(products=3 * used * sum(a * b for a, b in pairwise(layers)))
-        work.update(_update(config, used * read))
+        work.add(_update(config, used * read))
         return work
     if scorer == "char-cnn":
         letters, sizes = 12, 4
@@ -206,7 +226,7 @@ def _scorer_work(config: Config, used: float, width: int) -> Work:
     return _update(config, used * width)
 
 
-def _adaptive_work(config: Config, popularity: Popularity) -> Work:
+def _adaptive_work(config: Any, popularity: Popularity) -> Work:
     rows, width, classes = batch_of(config), hidden_width(config), popularity.num_classes
     cuts = sorted({max(1, classes // 20), max(2, classes // 4)} - {classes})
     # The first part competes in every example, a cluster where the target lies in it.
@@ -216,8 +236,8 @@ def _adaptive_work(config: Config, popularity: Popularity) -> Work:
         parts.append((rows * popularity.mass_between(start, stop), stop - start, reduced))
     work = Work()
     for examples, size, dimension in parts:
-        work.update(products=3 * examples * size * dimension, exponentials=examples * size)
-        work.update(dense=size * dimension * _passes(config), steps=0.25)
+        work.add(products=3 * examples * size * dimension, exponentials=examples * size)
+        work.add(dense=size * dimension * _passes(config), steps=0.25)
     return work
 
 
@@ -240,57 +260,57 @@ def _distinct_nodes(rows: float, nodes: float, popularity: Popularity) -> float:
 # -- what reads the context ------------------------------------------------------------------------
 
 
-def _mean_of_items(config: Config, popularity: Popularity) -> Work:
+def _mean_of_items(config: Any, popularity: Popularity) -> Work:
     rows, width, history = batch_of(config), config.dimension, config.max_history
     used = popularity.distinct(rows * history)
     work = Work(gathered=rows * history * width)
-    work.update(_update(config, used * width))
+    work.add(_update(config, used * width))
     layers = [width, *[config.get("hidden_size", width)] * config.get("num_layers", 0)]
-    work.update(products=3 * rows * sum(a * b for a, b in pairwise([*layers, width])))
+    work.add(products=3 * rows * sum(a * b for a, b in pairwise([*layers, width])))
     return work
 
 
-def _two_tower(config: Config, popularity: Popularity) -> Work:
+def _two_tower(config: Any, popularity: Popularity) -> Work:
     rows, history = batch_of(config), config.max_history
     read = config.dimension + 4 * config.get("feature_dimension", 16)
     layers = [read, *[config.hidden_size] * config.num_layers, config.dimension]
     work = Work(gathered=rows * history * read)
-    work.update(products=3 * rows * sum(a * b for a, b in pairwise(layers)))
-    work.update(_update(config, popularity.distinct(rows * history) * read))
+    work.add(products=3 * rows * sum(a * b for a, b in pairwise(layers)))
+    work.add(_update(config, popularity.distinct(rows * history) * read))
     return work
 
 
-def _words_side_by_side(config: Config, popularity: Popularity) -> Work:
+def _words_side_by_side(config: Any, popularity: Popularity) -> Work:
     rows, read = batch_of(config), config.max_history * config.dimension
     work = Work(gathered=rows * read)
-    work.update(products=3 * rows * read * config.hidden_size)
+    work.add(products=3 * rows * read * config.hidden_size)
     used = popularity.distinct(rows * config.max_history)
-    work.update(_update(config, used * config.dimension))
+    work.add(_update(config, used * config.dimension))
     return work
 
 
-def _recurrent(config: Config, popularity: Popularity) -> Work:
+def _recurrent(config: Any, popularity: Popularity) -> Work:
     rows, width, hidden = batch_of(config), config.dimension, config.hidden_size
     gates = 4 * hidden * (width + hidden) + (config.lstm_layers - 1) * 8 * hidden * hidden
     work = Work(products=3 * rows * gates, gathered=rows * width)
-    work.update(dense=gates * _passes(config))
-    work.update(steps=config.max_history * config.lstm_layers / 20)
-    work.update(_update(config, popularity.distinct(rows) * width))
+    work.add(dense=gates * _passes(config))
+    work.add(steps=config.max_history * config.lstm_layers / 20)
+    work.add(_update(config, popularity.distinct(rows) * width))
     return work
 
 
-def _attention(config: Config, popularity: Popularity) -> Work:
+def _attention(config: Any, popularity: Popularity) -> Work:
     rows, width, inner = batch_of(config), config.dimension, config.expansion
     gated = config.block == "ligr"
     layers = width * width * (4 + (2 + 3 * inner if gated else 2 * inner))
     looking = config.max_history * width
     work = Work(products=3 * config.num_blocks * rows * (layers + looking))
-    work.update(gathered=rows * width, steps=2.5 * config.num_blocks)
-    work.update(_update(config, popularity.distinct(rows) * width))
+    work.add(gathered=rows * width, steps=2.5 * config.num_blocks)
+    work.add(_update(config, popularity.distinct(rows) * width))
     return work
 
 
-def _kernel_work(config: Config, popularity: Popularity, num_targets: int) -> Work:
+def _kernel_work(config: Any, popularity: Popularity, num_targets: int) -> Work:
     """Return what a step of the word2vec kernel does: some thousand words, one after the other."""
     words, width, window = words_a_step(num_targets), config.dimension, config.window
     kept = _kept_shares(config, popularity)
@@ -311,7 +331,7 @@ def _kernel_work(config: Config, popularity: Popularity, num_targets: int) -> Wo
     return Work(kernel=width * numbers + _NUMBERS_A_WORD * words, steps=0.02)
 
 
-def _kept_shares(config: Config, popularity: Popularity) -> NDArray[np.float64]:
+def _kept_shares(config: Any, popularity: Popularity) -> NDArray[np.float64]:
     """Return what is left of the share of each group where frequent words are thinned out, [G]."""
     mass: NDArray[np.float64] = popularity.sizes * popularity.shares
     if config.get("subsample", 0.0):
