@@ -57,8 +57,9 @@ ARROWS: Graph = {
         "runs": "auditing candidates config data declarations encoders evaluation extras heads "
         "index limits models scoring storage stores training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
+        "advising": "config data declarations limits models runs sampling storage training",
         "reporting": "comparison config evaluation runs storage",
-        "cli": "auditing comparison config data declarations evaluation heads kernels "
+        "cli": "advising auditing comparison config data declarations evaluation heads kernels "
         "objectives reporting runs sampling scoring storage stores training validation vectors "
         "vocabulary",
     }.items()

@@ -15,6 +15,7 @@ VERBS = (
     "demo",
     "train",
     "compare",
+    "advise",
     "evaluate",
     "audit",
     "similar",

@@ -1,6 +1,7 @@
 """The names of the package's root, and the rooms where all others are."""
 
 ROOMS = (
+    "advising",
     "auditing",
     "config",
     "contracts",
@@ -24,6 +25,7 @@ ROOMS = (
 """The rooms that can be reached as attributes of the package."""
 
 PUBLIC: dict[str, list[str]] = {
+    "advising": ["advise"],
     "auditing": ["audit"],
     "candidates": ["Candidates", "TopK"],
     "config": ["Config"],

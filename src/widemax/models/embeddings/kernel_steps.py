@@ -44,6 +44,27 @@ _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
 _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 5_000
 
 
+def words_a_step(num_words: int) -> int:
+    """Return how many words of a text of so many are trained on in one step.
+
+    >>> words_a_step(10_000_000)
+    100000
+    """
+    job_words, _, jobs_a_step = _jobs_of(num_words)
+    return min(num_words, job_words * jobs_a_step)
+
+
+def _jobs_of(num_words: int) -> tuple[int, int, int]:
+    """Return the words of a job, how many jobs there are, and how many make a step."""
+    # Several jobs a step, for the threads, unless they would be short: a job may end in
+    # mid-sentence and cuts the windows there.
+    a_step = num_words // _FEWEST_STEPS
+    wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)
+    job_words = min(wanted, _LONGEST_JOB)
+    num_jobs = math.ceil(num_words / job_words)
+    return job_words, num_jobs, max(1, min(_MOST_JOBS_A_STEP, num_jobs // _FEWEST_STEPS))
+
+
 @declare.trainer(
     "kernel",
     options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS, STEPS, DEVICE],
@@ -117,14 +138,8 @@ class Word2VecSteps:
         self._output = output_table(model)
         self._opponents, self._negatives = _opponents(model)
         self._corpus = _corpus(model, sequences)
-        num_words = len(sequences.values)
-        # Several jobs a step, for the threads, unless they would be short: a job may end in
-        # mid-sentence and cuts the windows there.
-        a_step = num_words // _FEWEST_STEPS
-        wanted = max(a_step // _USUAL_JOBS_A_STEP, min(a_step, _SHORT_JOB), _SHORTEST_JOB)
-        self._job_words = min(wanted, _LONGEST_JOB)
-        self._num_jobs = math.ceil(num_words / self._job_words)
-        self._jobs_a_step = max(1, min(_MOST_JOBS_A_STEP, self._num_jobs // _FEWEST_STEPS))
+        jobs = _jobs_of(len(sequences.values))
+        self._job_words, self._num_jobs, self._jobs_a_step = jobs
         self.per_epoch = math.ceil(self._num_jobs / self._jobs_a_step)
         self._order: tuple[int, Tensor] | None = None
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
