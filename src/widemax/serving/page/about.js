@@ -29,7 +29,7 @@ function facts(run) {
     run.num_users ? ["Users", whole(run.num_users)] : null,
     run.dimension ? ["Dimension", whole(run.dimension)] : null,
     ["Step", whole(run.step)],
-    trained && !Number.isNaN(trained.valueOf()) ? ["Trained", trained.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" })] : null,
+    trained && !Number.isNaN(trained.valueOf()) ? ["Trained", trained.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })] : null,
   ].filter(Boolean);
   return el("section", { class: "card", "aria-label": `Run ${run.name}` }, el("h2", {}, visible(run.name)),
     el("dl", { class: "tall facts" }, rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
@@ -108,13 +108,14 @@ function bias(report, group) {
 }
 
 function audit(run) {
-  const found = run.audit;
+  const found = run.audit?.audit ?? run.audit;
   if (!found) return el("section", { class: "card" }, el("h3", {}, `Audit of ${visible(run.name)}`),
     el("p", { class: "dim" }, "Not audited yet. How far its gradients are from those of the exact softmax, says"),
     el("pre", { tabindex: "0" }, el("code", {}, `widemax audit ${visible(run.name)}`)));
   const { report } = found;
   const parts = [el("section", { class: "card" }, el("h3", {}, `Audit of ${visible(run.name)}`),
-    el("p", {}, el("span", { class: "chip" }, visible(found.verdict))), el("p", {}, visible(found.sentence)))];
+    el("p", {}, el("span", { class: "chip" }, visible(found.verdict))), el("p", {}, visible(found.sentence)),
+    ...(found.commands ?? []).map((each) => el("pre", { tabindex: "0" }, el("code", {}, visible(each)))))];
   if (report?.overall?.gradients?.[report.space]) {
     const groups = ["all", ...Object.keys(report.groups)];
     const series = [{ name: "as it is", report }, ...(found.remedies ?? []).map((each) => ({ name: each.words, report: each.report }))];

@@ -4,7 +4,7 @@ import { axis, label } from "./axes.js";
 import { el, svg, visible } from "./dom.js";
 import { figure } from "./format.js";
 
-const TOP = 12, LEFT = 52, RIGHT = 12, BOTTOM = 40, HEIGHT = 250;
+const TOP = 12, LEFT = 60, RIGHT = 12, BOTTOM = 40, HEIGHT = 250;
 const COLOURS = 8;
 
 const colour = (place) => `var(--c${place % COLOURS})`;

@@ -21,10 +21,12 @@ export function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-// Control characters (escape sequences of terminals among them) are shown by their pictures.
+// Control characters, and those that turn the direction of what follows, are shown as escapes.
 export function visible(text) {
-  return String(text).replace(/[\u0000-\u001f\u007f]/g, (char) =>
-    char === "\u007f" ? "\u2421" : String.fromCharCode(0x2400 + char.charCodeAt(0)));
+  return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => {
+    const code = char.charCodeAt(0).toString(16);
+    return code.length > 2 ? `\\u${code}` : `\\x${code.padStart(2, "0")}`;
+  });
 }
 
 export function nameOf(item) {

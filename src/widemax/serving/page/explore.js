@@ -8,7 +8,7 @@ import { openItem } from "./item.js";
 import { itemRows } from "./rows.js";
 import { addToHistory, can, noticeStep, removeFromHistory, runOf, shownRuns, state, update } from "./state.js";
 
-const MORE = 20, MOST = 100, START = 8;
+const MORE = 20, MOST = 100, START = 9;
 
 // A run that does not have a feature is not filtered by it.
 function filtersFor(run) {
@@ -44,7 +44,7 @@ export function exploreView(root) {
   const filters = el("div", { class: "filters" });
   const results = el("div", { class: "results" });
   const status = el("div", { class: "unseen", role: "status" });
-  const title = el("h2", {}, "Somebody’s history");
+  const title = el("h2", {}, "History");
   root.append(
     el("div", { class: "columns" },
       el("div", { class: "card side" }, title, search.node, users.node, person, filters),
@@ -85,7 +85,7 @@ export function exploreView(root) {
     const run = runOf();
     const choices = can("filter") ? run.features.filter((each) => each.kind !== "number" && each.values.length) : [];
     filters.hidden = !can("recommend") || !choices.length;
-    filters.replaceChildren(el("h3", {}, "Only"), ...choices.map((feature) => el("label", { class: "field" },
+    filters.replaceChildren(el("h3", {}, "Filter"), ...choices.map((feature) => el("label", { class: "field" },
       el("span", {}, visible(feature.name)),
       el("select", {
         onchange: (event) => {
@@ -98,7 +98,7 @@ export function exploreView(root) {
         el("option", { selected: state.filters[feature.name]?.[0] === value }, visible(value)))))),
     el("label", { class: "check" },
       el("input", { type: "checkbox", checked: state.includeSeen, onchange: (event) => update({ includeSeen: event.target.checked }) }),
-      "also what they had"));
+      "include what they had"));
   }
 
   async function drawStart() {
@@ -133,7 +133,7 @@ export function exploreView(root) {
     freshStart();
     const signal = fresh();
     const runs = shownRuns().filter((run) => can("recommend", run));
-    const columns = runs.map((run) => column(run, runs.length > 1));
+    const columns = runs.map((run) => column(run, runs));
     const asked = columns.map((it) => it.ask(signal));
     const old = results.querySelectorAll(".recommended");
     // The old lists stay until new ones have come: nothing jumps.
@@ -157,7 +157,8 @@ export function exploreView(root) {
     (buttons.find((each) => each.dataset.key === key) ?? buttons[0])?.focus();
   }
 
-  function column(run, several) {
+  function column(run, runs) {
+    const several = runs.length > 1;
     const list = el("div", {}, loading(`Loading what ${run.name} recommends`, state.k));
     const common = el("p", { class: "dim small" });
     const node = el("section", { class: "card recommended", "aria-label": `Recommended by ${run.name}` },
@@ -188,11 +189,12 @@ export function exploreView(root) {
       const places = new Map(there.flat().map((item, at) => [item.key, at + 1]));
       if (several && there.length) {
         const same = items.filter((item) => places.has(item.key)).length;
-        common.textContent = `${same} of ${items.length} in both`;
+        const names = runs.filter((each) => each !== run).map((each) => visible(each.name)).join(", ");
+        common.textContent = `${same} of ${items.length} also in ${names}`;
       }
       list.replaceChildren(
         itemRows(items, { run, open: (item) => openItem(item, run.name), note: (item) => reasonOf(item, run),
-          under: several && there.length ? (item) => (places.has(item.key) ? `beside ${places.get(item.key)}` : "only here") : null }),
+          under: several && there.length ? (item) => (places.has(item.key) ? `there: ${places.get(item.key)}` : "only here") : null }),
         state.k < MOST && items.length >= state.k
           ? el("button", { type: "button", class: "button more", onclick: () => update({ k: Math.min(MOST, state.k + MORE) }) }, "Show more") : "");
     }
@@ -204,7 +206,7 @@ export function exploreView(root) {
   function draw(changed) {
     const run = changed.has("run") || changed.has("runs");
     if (run) {
-      title.textContent = can("recommend") ? "Somebody’s history" : "Search";
+      title.textContent = can("recommend") ? "History" : "Search";
       search.node.querySelector("label").textContent = can("recommend") ? "Add an item" : "Find an item";
       users.node.hidden = !can("user");
       drawFilters();

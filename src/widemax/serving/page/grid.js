@@ -24,16 +24,17 @@ export class Grid {
     for (let row = 0; row < number; row++) this.rows[next[cells[row]]++] = row;
   }
 
-  // The row nearest to (x, y) within `reach`, or -1; `allowed(row)` leaves out what is hidden.
-  nearest(x, y, reach, allowed = () => true) {
+  // The row nearest to (x, y), distances in units of `wide` and `high`, or -1 where none is within
+  // one unit; `allowed(row)` leaves out what is hidden.
+  nearest(x, y, wide, high, allowed = () => true) {
     const { points, starts, rows } = this;
-    const left = cell(x - reach), right = cell(x + reach);
-    let best = -1, least = reach * reach;
-    for (let line = cell(y - reach); line <= cell(y + reach); line++) {
+    const left = cell(x - wide), right = cell(x + wide);
+    let best = -1, least = 1;
+    for (let line = cell(y - high); line <= cell(y + high); line++) {
       const stop = starts[line * SIDE + right + 1];
       for (let at = starts[line * SIDE + left]; at < stop; at++) {
         const row = rows[at];
-        const dx = points[2 * row] - x, dy = points[2 * row + 1] - y;
+        const dx = (points[2 * row] - x) / wide, dy = (points[2 * row + 1] - y) / high;
         const distance = dx * dx + dy * dy;
         if (distance <= least && allowed(row)) {
           best = row;

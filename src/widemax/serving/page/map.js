@@ -58,7 +58,7 @@ export function mapView(root) {
   const fresh = latest(), freshColours = latest(), freshHover = latest();
   const known = new Map();   // rows whose items have been asked for
   let scatter = null, grid = null, loaded = null, found = [], chosen = null, hovered = -1, hidden = new Set();
-  let names = [], kind = "category", hoverTimer = 0;
+  let names = [], kind = "category", hoverTimer = 0, inks = {};
 
   async function load() {
     const run = runOf();
@@ -139,6 +139,7 @@ export function mapView(root) {
     const grey = colourOf("--m-other");
     for (let code = 0; code < 256; code++) palette.set([...grey, hidden.has(OTHER) ? 0 : 255], 4 * code);
     shades.forEach((name, code) => palette.set([...colourOf(name), hidden.has(code) ? 0 : 255], 4 * code));
+    inks = Object.fromEntries(["--fg", "--stage", "--c0", "--c1"].map((name) => [name, `rgb(${colourOf(name).join(" ")})`]));
     scatter.setPalette(palette, colourOf("--stage"));
     const entry = (code, name, shade) => el("button", {
       type: "button", "aria-pressed": String(!hidden.has(code)),
@@ -159,19 +160,18 @@ export function mapView(root) {
 
   // Rings and names over the points: the history, what was found, what is chosen.
   function drawMarks() {
-    if (!scatter || !grid && !scatter.number) return;
+    if (!scatter?.number) return;
     const context = marks.getContext("2d"), ratio = scatter.ratio;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, marks.width, marks.height);
     context.font = "600 12px system-ui, sans-serif";
     context.lineWidth = 2;
-    const style = getComputedStyle(root);
-    const [text, ground] = ["--fg", "--stage"].map((name) => style.getPropertyValue(name));
+    context.lineJoin = "round";
     const taken = [];
-    const ring = (item, colourName, named) => {
+    const ring = (item, ink, named) => {
       if (item.row * 2 >= scatter.points.length) return;
       const [left, top] = placeOf(item.row);
-      context.strokeStyle = `rgb(${colourOf(colourName).join(" ")})`;
+      context.strokeStyle = inks[ink];
       context.beginPath();
       context.arc(left, top, 7, 0, 7);
       context.stroke();
@@ -182,10 +182,10 @@ export function mapView(root) {
       if (taken.some(([x, y, w]) => Math.abs(y - top) < 16 && from < x + w && x < from + wide)) return;
       taken.push([from, top, wide]);
       context.save();
-      context.strokeStyle = ground;
+      context.strokeStyle = inks["--stage"];
       context.lineWidth = 4;
       context.strokeText(words, from, top + 4);
-      context.fillStyle = text;
+      context.fillStyle = inks["--fg"];
       context.fillText(words, from, top + 4);
       context.restore();
     };
@@ -194,7 +194,7 @@ export function mapView(root) {
     state.history.forEach((item) => ring(item, "--c0", true));
     if (hovered >= 0) {
       const [left, top] = placeOf(hovered);
-      context.strokeStyle = text;
+      context.strokeStyle = inks["--fg"];
       context.beginPath();
       context.arc(left, top, 6, 0, 7);
       context.stroke();
@@ -208,7 +208,7 @@ export function mapView(root) {
   function rowAt(left, top) {
     if (!grid) return -1;
     const [x, y] = scatter.toPoint(left, top);
-    return grid.nearest(x, y, (REACH * scatter.ratio) / scatter.scale, seen);
+    return grid.nearest(x, y, REACH * scatter.one[0], REACH * scatter.one[1], seen);
   }
 
   async function itemAt(row, signal) {
@@ -300,8 +300,8 @@ export function mapView(root) {
       const by = Math.hypot(left - x, top - y) / Math.max(1, Math.hypot(last[0] - x, last[1] - y));
       return scatter.zoomAt((left + x) / 2, (top + y) / 2, by);
     }
-    const one = scatter.ratio / scatter.scale;
-    scatter.move({ ...scatter.view, x: scatter.view.x - (left - last[0]) * one, y: scatter.view.y + (top - last[1]) * one });
+    const [wide, high] = scatter.one;
+    scatter.move({ ...scatter.view, x: scatter.view.x - (left - last[0]) * wide, y: scatter.view.y + (top - last[1]) * high });
   });
   const lift = (event) => {
     const single = fingers.size === 1 && fingers.delete(event.pointerId);

@@ -58,7 +58,7 @@ function drawHeader(changed) {
     const options = (chosen) => state.runs.map(({ name }) => el("option", { value: name, selected: name === chosen }, visible(name)));
     at("run").replaceChildren(...options(state.run));
     at("run").disabled = state.runs.length < 2;
-    at("other").replaceChildren(el("option", { value: "", selected: state.other === null }, "nothing"),
+    at("other").replaceChildren(el("option", { value: "", selected: state.other === null }, "none"),
       ...options(state.other).filter((option) => option.value !== state.run));
     at("other-field").hidden = state.runs.length < 2;
   }
@@ -102,7 +102,10 @@ async function followAddress() {
   const same = history.length === state.history.length && history.every((item, place) => item.key === state.history[place].key);
   const changes = Object.fromEntries(Object.entries(asked).filter(([name, value]) => state[name] !== value));
   update(same ? changes : { ...changes, history });
-  if ("view" in changes) at("main").focus();
+  if ("view" in changes) {
+    at("main").focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
 }
 
 at("skip").addEventListener("click", (event) => {
