@@ -163,6 +163,15 @@ class PlainPainter {
   }
 }
 
+// Browsers do not hold to failIfMajorPerformanceCaveat: the name of what draws tells.
+function hasGraphicsCard() {
+  const gl = document.createElement("canvas").getContext("webgl2");
+  const named = gl?.getExtension("WEBGL_debug_renderer_info");
+  const name = named ? gl.getParameter(named.UNMASKED_RENDERER_WEBGL) : "";
+  gl?.getExtension("WEBGL_lose_context")?.loseContext();
+  return gl !== null && !/swiftshader|llvmpipe|software|basic render/i.test(name);
+}
+
 export class Scatter {
   constructor(canvas, drawn = () => {}) {
     this.canvas = canvas;
@@ -171,9 +180,7 @@ export class Scatter {
     this.number = 0;
     this.background = [255, 255, 255];
     this.palette = new Uint8Array(1024).fill(255);
-    const gl = canvas.getContext("webgl2", {
-      antialias: false, alpha: false, preserveDrawingBuffer: true, failIfMajorPerformanceCaveat: true,
-    });
+    const gl = hasGraphicsCard() && canvas.getContext("webgl2", { antialias: false, alpha: false, preserveDrawingBuffer: true });
     this.painter = gl ? new WebGLPainter(canvas, gl) : new PlainPainter(canvas);
     canvas.dataset.painter = gl ? "webgl2" : "2d";
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
