@@ -68,6 +68,14 @@ def num_users(path: Path) -> int:
         return int(table.select(pl.len()).collect().item())
 
 
+def user_lengths(path: Path) -> tuple[pl.Series, pl.Series]:
+    """Return all users, in their order, and how many items each had."""
+    with _errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        found = table.select(USER, pl.col(ITEMS_OF).list.len()).collect()
+    return found[USER], found[ITEMS_OF]
+
+
 def unknown_user(path: Path, folder: Path, user: Key | None) -> UnknownNameError:
     """Return the error that says that a run does not know a user, with the nearest spellings."""
     with _errors(path):

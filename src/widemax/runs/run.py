@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +36,7 @@ from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, tr
 from widemax.runs.description import INDEX, check_run, has_grown
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
-from widemax.runs.histories import history_of, kept_histories, max_history, unknown_user
+from widemax.runs.histories import history_of, kept_histories, max_history, unknown_user, user_lengths
 from widemax.runs.indexes import (
     NUM_QUERIES,
     RECOMMEND,
@@ -202,7 +203,7 @@ class Run:
         if not include_seen:
             left_out = torch.cat([asked.seen, left_out])
         exclude = left_out[None] if len(left_out) else None
-        allowed = torch.from_numpy(self._catalogue.columns.allowed(filters)) if filters else None
+        allowed = torch.from_numpy(self.catalogue.columns.allowed(filters)) if filters else None
         index = None if exact else self._recommend_index
         if index is not None:
             found = search_index(index, asked.model, asked.batch, k, exclude, allowed)
@@ -265,7 +266,7 @@ class Run:
         ids = self._ids(items, strict=True)
         scores = asked.model.scores(asked.batch)[0, ids].tolist()
         log_probs = asked.model.log_prob(asked.batch)[0, ids].tolist()
-        found = self._catalogue.neighbours(ids.tolist(), scores)
+        found = self.catalogue.neighbours(ids.tolist(), scores)
         return [
             ScoredItem(
                 key=each.key,
@@ -292,8 +293,29 @@ class Run:
         cosines = cosines.masked_fill(own[:, None] == seen, -torch.inf)
         best = cosines.max(dim=1)
         rows = seen[best.indices].tolist()
-        found = self._catalogue.neighbours(rows, best.values.tolist())
+        found = self.catalogue.neighbours(rows, best.values.tolist())
         return [each if math.isfinite(each.score) else None for each in found]
+
+    @property
+    def has_users(self) -> bool:
+        """Whether the run keeps the histories of users."""
+        return self._histories is not None
+
+    def users(self) -> tuple[pl.Series, pl.Series]:
+        """Return the users of the log, and how many items each had."""
+        if self._histories is None:
+            raise ValueError(f"{self.folder} has no users: give a history instead")
+        return user_lengths(self._histories)
+
+    @property
+    def saved_at(self) -> datetime:
+        """When the checkpoint was written that answers."""
+        return datetime.fromtimestamp(self._checkpoint.model_file().stat().st_mtime, UTC)
+
+    @property
+    def dimension(self) -> int | None:
+        """How long the vectors of the classes are; None if there are none."""
+        return int(self._vectors().shape[1]) if self.has_vectors else None
 
     @property
     def has_vectors(self) -> bool:
@@ -314,14 +336,14 @@ class Run:
     @property
     def columns(self) -> ItemColumns:
         """What is known of the items beside their titles, to be shown and to choose by."""
-        return self._catalogue.columns
+        return self.catalogue.columns
 
     def prepare(self) -> None:
         """Load and compute now what many questions share: for a process that stays up.
 
         An index that is not of this model is refused here, and not at the first question.
         """
-        self._catalogue.prepare()
+        self.catalogue.prepare()
         _ = self._recommend_index, self._similar_index, self._histories, self.columns
         _ = self.has_vectors
 
@@ -361,7 +383,7 @@ class Run:
         there = found.ids >= 0
         rows, places = there.nonzero().unbind(1)
         ids = found.ids[there].numpy()
-        known = self._catalogue.titles
+        known = self.catalogue.titles
         titles = {} if known is None else {"title": [known[row] or None for row in ids]}
         return pl.DataFrame(
             {
@@ -395,7 +417,7 @@ class Run:
     def _neighbours(self, found: TopK) -> list[Neighbour]:
         kept = found.ids[0] >= 0
         ids, scores = (each[0][kept].tolist() for each in (found.ids, found.scores))
-        return self._catalogue.neighbours(ids, scores)
+        return self.catalogue.neighbours(ids, scores)
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
@@ -403,16 +425,17 @@ class Run:
         A key names its item. Otherwise those are found whose titles, whatever the case of letters,
         are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
-        return self._catalogue.find(text, k=k)
+        return self.catalogue.find(text, k=k)
 
     @cached_property
-    def _catalogue(self) -> Catalogue:
+    def catalogue(self) -> Catalogue:
+        """The classes as people name them: by key, by title, with what is shown of them."""
         return Catalogue(self.folder, self.vocabulary)
 
     @property
     def shown(self) -> pl.DataFrame | None:
         """What the run shows of its items, a row for each class: titles, categories, prices."""
-        return self._catalogue.shown
+        return self.catalogue.shown
 
     def build_index(self, kind: Kind = "auto", *, recall: float = 0.95) -> list[BuiltIndex]:
         """Build what ``recommend`` and ``similar`` search in, and say how much of it they find.
@@ -455,12 +478,12 @@ class Run:
         return int(rows[0]) if len(rows) else ABSENT
 
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
-        return torch.tensor(self._catalogue.ids(keys, strict=strict), dtype=torch.int64)
+        return torch.tensor(self.catalogue.ids(keys, strict=strict), dtype=torch.int64)
 
     def _nearest(self, query: NDArray[Any], k: int, left_out: list[int]) -> list[Neighbour]:
         k = check_whole("k", k, 1, 2**31)
         ids, scores = nearest(self._vectors().numpy(), query, k, left_out=left_out)
-        return self._catalogue.neighbours(ids.tolist(), scores.tolist())
+        return self.catalogue.neighbours(ids.tolist(), scores.tolist())
 
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
