@@ -57,9 +57,10 @@ ARROWS: Graph = {
         "index limits models scoring storage training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
+        "serving": "config declarations evaluation limits runs storage vocabulary",
         "cli": "auditing comparison config data declarations evaluation heads kernels "
-        "objectives reporting runs sampling scoring storage training validation vectors "
-        "vocabulary",
+        "objectives reporting runs sampling scoring serving storage training validation vectors "
+        "vocabulary extras",
     }.items()
 }
 

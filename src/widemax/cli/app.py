@@ -24,6 +24,7 @@ VERBS = (
     "index",
     "score",
     "export",
+    "serve",
     "report",
     "runs",
     "reproduce",
