@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.browser.shop import Served, make_runs
+
 FLAGS = [
     "--no-sandbox",
     "--no-first-run",
@@ -36,6 +38,19 @@ def browser():
         started = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def shop_runs(browser, tmp_path_factory):
+    """The folders of two runs; without a browser none is trained."""
+    return make_runs(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture(scope="session")
+def shop_url(shop_runs):
+    served = Served(shop_runs)
+    yield served.url
+    served.stop()
 
 
 class Opener:

@@ -1,30 +1,36 @@
 """The page of ``widemax serve`` in a real browser: what it shows, by mouse, by keyboard, to axe."""
 
 import json
-import threading
+import time
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from tests.browser.conftest import DESKTOP, PHONE, serious
-from tests.browser.stand_in import HOSTILE, serve
+from tests.browser.shop import HOSTILE, ITEMS, SECOND
 
 READY = "canvas.points[data-ready]:not([data-ready=''])"
-SETTLED = "document.querySelectorAll('.had').length === {} && !document.querySelector('[aria-busy], .bone') && document.querySelector('.row')"
+SETTLED = """number => document.querySelectorAll(".had").length === number
+  && !document.querySelector("[aria-busy], .bone") && document.querySelector(".row")"""
 
 
-@pytest.fixture(scope="module")
-def url():
-    server = serve()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
+@pytest.fixture
+def url(shop_url):
+    return shop_url
+
+
+def until(page, script, argument=None):
+    """Wait until a script says true; the page's own policy keeps Playwright from waiting in it."""
+    stop = time.monotonic() + 30
+    while not page.evaluate(script, argument):
+        assert time.monotonic() < stop, f"never true: {script}"
+        page.wait_for_timeout(50)
 
 
 def settled(page, items):
     """Wait until the history has so many items and what is recommended has come."""
-    page.wait_for_function(SETTLED.format(items))
+    until(page, SETTLED, items)
 
 
 def recommended(page, column=0):
@@ -118,11 +124,11 @@ def test_an_item_shows_its_neighbours_and_score(opened, url):
     page.locator(".row .title").nth(1).click()
     page.wait_for_selector("dialog .row")
     first = page.locator("#item-title").inner_text()
-    assert "of 600" in page.locator("dialog .facts").inner_text()
+    assert f"of {ITEMS}" in page.locator("dialog .facts").inner_text()
     page.wait_for_selector("#item-score:not([hidden])")
     assert "score " in page.locator("#item-score").inner_text()
     page.locator("dialog .row .title").first.click()
-    page.wait_for_function("title => document.querySelector('#item-title').innerText !== title", arg=first)
+    until(page, "title => document.querySelector('#item-title').innerText !== title", first)
     page.get_by_role("button", name="Back").click()
     assert page.locator("#item-title").inner_text() == first
     page.get_by_role("button", name="Add to the history").click()
@@ -176,7 +182,7 @@ def test_everything_by_keyboard(opened, url):
     page.wait_for_timeout(100)
     assert drawn(page) != before
     press("0")
-    page.wait_for_function("document.querySelector('#map > [role=status]').innerText !== ''")
+    until(page, "document.querySelector('#map > [role=status]').innerText !== ''")
     press("Enter")
     page.wait_for_selector("dialog[open] .row")
 
@@ -185,11 +191,11 @@ def test_two_runs_stand_side_by_side(opened, url):
     page = opened(url)
     page.locator(".tile").nth(7).click()
     settled(page, 1)
-    page.get_by_label("Compare with").select_option("other shop")
-    page.wait_for_function("document.querySelectorAll('.recommended .under').length === 20")
+    page.get_by_label("Compare with").select_option(SECOND)
+    until(page, "document.querySelectorAll('.recommended .under').length === 20")
     left, right = recommended(page, 0), recommended(page, 1)
     both = len(set(left) & set(right))
-    assert f"{both} of 10 also in other shop" in page.locator(".recommended").first.inner_text()
+    assert f"{both} of 10 also in {SECOND}" in page.locator(".recommended").first.inner_text()
     page.get_by_role("link", name="Run").click()
     page.wait_for_selector("figure svg polyline")
     assert page.locator("figure").first.locator("polyline").count() == 2
@@ -200,8 +206,8 @@ def test_a_user_of_the_log(opened, url):
     users = page.get_by_role("combobox", name="user of the log")
     users.fill("0017")
     suggestion(page, "u0017").click()
-    settled(page, 5)
-    assert "u0017 · 5 items" in page.locator(".person").inner_text()
+    settled(page, 6)
+    assert "u0017 · 6 items" in page.locator(".person").inner_text()
     page.get_by_role("button", name="Clear").click()
     page.wait_for_selector(".tile")
     assert page.evaluate("document.activeElement.getAttribute('role')") == "combobox"
@@ -212,8 +218,8 @@ def test_a_filter_holds(opened, url):
     page.locator(".tile").nth(5).click()
     settled(page, 1)
     before = recommended(page)
-    page.locator(".filters select").select_option("office")
-    page.wait_for_function("first => document.querySelector('.row .title').innerText !== first", arg=before[0])
+    page.get_by_label("kind").select_option("office")
+    until(page, "first => document.querySelector('.row .title').innerText !== first", before[0])
     page.locator(".row .title").first.click()
     page.wait_for_selector("dialog .row")
     assert "office" in page.locator("dialog .facts").inner_text()
@@ -254,8 +260,8 @@ def test_axe_finds_no_serious_fault(opened, url, scheme, viewport):
     fits("start")
     page.locator(".tile").nth(5).click()
     settled(page, 1)
-    page.get_by_label("Compare with").select_option("other shop")
-    page.wait_for_function("document.querySelectorAll('.recommended .under').length === 20")
+    page.get_by_label("Compare with").select_option(SECOND)
+    until(page, "document.querySelectorAll('.recommended .under').length === 20")
     search(page).fill("oak")
     suggestion(page, "oak").wait_for()
     page.keyboard.press("ArrowDown")
@@ -300,7 +306,7 @@ def test_a_million_points_are_drawn(opened, url):
     assert lit > 50_000
     box = page.locator(".stage").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.wait_for_function("document.querySelector('.stage').matches(':hover')")
+    until(page, "document.querySelector('.stage').matches(':hover')")
 
 
 ZOOM = """async () => {

@@ -108,7 +108,7 @@ function bias(report, group) {
 }
 
 function audit(run) {
-  const found = run.audit?.audit ?? run.audit;
+  const found = run.audit;
   if (!found) return el("section", { class: "card" }, el("h3", {}, `Audit of ${visible(run.name)}`),
     el("p", { class: "dim" }, "Not audited yet. How far its gradients are from those of the exact softmax, says"),
     el("pre", { tabindex: "0" }, el("code", {}, `widemax audit ${visible(run.name)}`)));

@@ -6,7 +6,7 @@ import { el, failure, iconButton, loading, nameOf, titled, visible } from "./dom
 import { plural, popularity, score, whole } from "./format.js";
 import { openItem } from "./item.js";
 import { itemRows } from "./rows.js";
-import { addToHistory, can, noticeStep, removeFromHistory, runOf, shownRuns, state, update } from "./state.js";
+import { addToHistory, can, noticeStep, personFor, removeFromHistory, runOf, shownRuns, state, update } from "./state.js";
 
 const MORE = 20, MOST = 100, START = 9;
 
@@ -41,13 +41,14 @@ export function exploreView(root) {
     pick: takeUser,
   });
   const person = el("div", { class: "person" });
+  const traits = el("div", { class: "filters" });
   const filters = el("div", { class: "filters" });
   const results = el("div", { class: "results" });
   const status = el("div", { class: "unseen", role: "status" });
   const title = el("h2", {}, "History");
   root.append(
     el("div", { class: "columns" },
-      el("div", { class: "card side" }, title, search.node, users.node, person, filters),
+      el("div", { class: "card side" }, title, search.node, users.node, person, traits, filters),
       el("div", { class: "wide" }, results)),
     status);
 
@@ -81,21 +82,33 @@ export function exploreView(root) {
     if (place >= 0) rows[Math.min(place, rows.length - 1)].querySelector(".icon-button").focus();
   }
 
+  // A list of the values of a feature; `chosen` is told which one, or undefined.
+  function choice(feature, none, chosen) {
+    return el("label", { class: "field" }, el("span", {}, visible(feature.name)),
+      el("select", { onchange: (event) => chosen(feature.values[event.target.selectedIndex - 1]) },
+        el("option", {}, none), feature.values.map((value) => el("option", {}, visible(value)))));
+  }
+
+  function replaced(values, name, value) {
+    const { [name]: _, ...rest } = values;
+    return value === undefined ? rest : { ...rest, [name]: value };
+  }
+
+  function drawTraits() {
+    const known = can("features") ? runOf().user_features.filter((each) => each.values.length) : [];
+    traits.hidden = !can("recommend") || !(known.length || can("search"));
+    traits.replaceChildren(el("h3", {}, "Somebody new"),
+      ...known.map((feature) => choice(feature, "unknown", (value) =>
+        update({ traits: replaced(state.traits, feature.name, value && feature.kind === "tokens" ? [value] : value) }))),
+      can("search") ? el("label", { class: "field" }, el("span", {}, "typed"),
+        el("input", { class: "line", type: "text", maxlength: "200", onchange: (event) => update({ typed: event.target.value.trim() }) })) : "");
+  }
+
   function drawFilters() {
-    const run = runOf();
-    const choices = can("filter") ? run.features.filter((each) => each.kind !== "number" && each.values.length) : [];
-    filters.hidden = !can("recommend") || !choices.length;
-    filters.replaceChildren(el("h3", {}, "Filter"), ...choices.map((feature) => el("label", { class: "field" },
-      el("span", {}, visible(feature.name)),
-      el("select", {
-        onchange: (event) => {
-          const left = { ...state.filters };
-          delete left[feature.name];
-          const chosen = feature.values[event.target.selectedIndex - 1];
-          update({ filters: event.target.selectedIndex ? { ...left, [feature.name]: [chosen] } : left });
-        },
-      }, el("option", {}, "any"), feature.values.map((value) =>
-        el("option", { selected: state.filters[feature.name]?.[0] === value }, visible(value)))))),
+    const choices = can("filter") ? runOf().features.filter((each) => each.kind !== "number" && each.values.length) : [];
+    filters.hidden = !can("recommend");
+    filters.replaceChildren(el("h3", {}, "Filter"), ...choices.map((feature) => choice(feature, "any", (value) =>
+      update({ filters: replaced(state.filters, feature.name, value === undefined ? undefined : [value]) }))),
     el("label", { class: "check" },
       el("input", { type: "checkbox", checked: state.includeSeen, onchange: (event) => update({ includeSeen: event.target.checked }) }),
       "include what they had"));
@@ -125,7 +138,8 @@ export function exploreView(root) {
   }
 
   async function drawResults() {
-    if (!can("recommend") || (!state.history.length && state.user === null)) {
+    const asked = state.history.length || state.user !== null || Object.keys(state.traits).length || state.typed;
+    if (!can("recommend") || !asked) {
       fresh();
       status.textContent = "";
       return drawStart();
@@ -134,12 +148,12 @@ export function exploreView(root) {
     const signal = fresh();
     const runs = shownRuns().filter((run) => can("recommend", run));
     const columns = runs.map((run) => column(run, runs));
-    const asked = columns.map((it) => it.ask(signal));
+    const coming = columns.map((it) => it.ask(signal));
     const old = results.querySelectorAll(".recommended");
     // The old lists stay until new ones have come: nothing jumps.
     if (old.length === columns.length) old.forEach((each) => each.setAttribute("aria-busy", "true"));
     else results.replaceChildren(el("div", { class: "beside" }, columns.map((it) => it.node)));
-    const answers = await Promise.all(asked);
+    const answers = await Promise.all(coming);
     if (signal.aborted) return;
     columns.forEach((it, place) => it.draw(answers, place));
     if (!columns[0].node.isConnected) {
@@ -168,8 +182,7 @@ export function exploreView(root) {
 
     async function ask(signal) {
       const body = {
-        run: run.name, k: state.k, include_seen: state.includeSeen, user: state.user,
-        history: state.history.map((item) => item.key), filters: filtersFor(run),
+        ...personFor(run), k: state.k, include_seen: state.includeSeen, filters: filtersFor(run),
       };
       try {
         return await post("recommend", body, signal);
@@ -209,10 +222,11 @@ export function exploreView(root) {
       title.textContent = can("recommend") ? "History" : "Search";
       search.node.querySelector("label").textContent = can("recommend") ? "Add an item" : "Find an item";
       users.node.hidden = !can("user");
+      drawTraits();
       drawFilters();
     }
     if (run || changed.has("history") || changed.has("user")) drawPerson();
-    const asked = ["run", "runs", "other", "history", "user", "filters", "includeSeen", "k"];
+    const asked = ["run", "runs", "other", "history", "user", "traits", "typed", "filters", "includeSeen", "k"];
     if (asked.some((name) => changed.has(name))) drawResults();
   }
 }

@@ -4,7 +4,7 @@ import { get, givenUp, latest, post } from "./api.js";
 import { el, failure, iconButton, loading, titled, visible } from "./dom.js";
 import { plural, score, share, whole } from "./format.js";
 import { itemRows } from "./rows.js";
-import { addToHistory, can, isInHistory, noticeStep, removeFromHistory, runOf, shownRuns, state, subscribe, update } from "./state.js";
+import { addToHistory, can, isInHistory, noticeStep, personFor, removeFromHistory, runOf, shownRuns, state, subscribe, update } from "./state.js";
 
 const NEIGHBOURS = 10;
 const fresh = latest();
@@ -91,7 +91,7 @@ async function drawScore(signal) {
   const run = runOf(shown.run);
   if (!can("score", run) || (!state.history.length && state.user === null)) return;
   try {
-    const body = { run: run.name, user: state.user, history: state.history.map((item) => item.key), items: [shown.item.key] };
+    const body = { ...personFor(run), items: [shown.item.key] };
     const { scores: [found] } = await post("score", body, signal);
     const probability = Number.isFinite(found.log_probability) ? `, probability ${share(Math.exp(found.log_probability))}` : "";
     const box = document.getElementById("item-score");

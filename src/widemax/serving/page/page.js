@@ -44,7 +44,7 @@ function setUpTheme(changed) {
 
 async function changeRun(run, other) {
   const history = await itemsOf(state.history.map((item) => item.key), run);
-  update({ run, other: other === run ? null : other, history, filters: {}, k: 10 });
+  update({ run, other: other === run ? null : other, history, filters: {}, traits: {}, typed: "", k: 10 });
 }
 
 function drawHeader(changed) {

@@ -14,6 +14,8 @@ export const state = {
   history: [],    // items, oldest first
   user: null,
   filters: {},
+  traits: {},     // of somebody new, by the names of the users' features
+  typed: "",      // what they typed just now, for a run that reads it
   includeSeen: false,
   k: 10,
 };
@@ -91,6 +93,17 @@ export async function itemsOf(keys, run) {
   const lost = keys.length - there.length;
   if (lost) toast(`${lost} of ${keys.length} items of this address are not in the run.`);
   return there;
+}
+
+// Who is asked for, as the server takes it.
+export function personFor(run) {
+  const known = new Set((run.user_features ?? []).map((each) => each.name));
+  const traits = Object.entries(state.traits).filter(([name]) => known.has(name));
+  return {
+    run: run.name, user: state.user, history: state.history.map((item) => item.key),
+    ...(traits.length && can("features", run) ? { features: Object.fromEntries(traits) } : {}),
+    ...(state.typed && can("search", run) ? { search: state.typed } : {}),
+  };
 }
 
 // A newer checkpoint may have answered: then what is known of the run is read again.
