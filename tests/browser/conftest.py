@@ -60,13 +60,15 @@ class Opener:
         self.browser, self.contexts = browser, []
         self.complaints, self.requests = [], []
 
-    def __call__(self, url, *, viewport=DESKTOP, scheme="light", routes=None, offline=False):
+    def __call__(self, url, *, viewport=DESKTOP, scheme="light", routes=None, offline=False, script=""):
         context = self.browser.new_context(
             viewport=viewport, color_scheme=scheme, offline=offline, reduced_motion="reduce"
         )
         self.contexts.append(context)
         context.set_default_timeout(30_000)
         page = context.new_page()
+        if script:
+            page.add_init_script(script)
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))

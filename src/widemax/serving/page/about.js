@@ -64,7 +64,7 @@ function curves(runs) {
     if (!series.length) continue;
     const better = name === "loss" ? "Less is better." : "More is better.";
     const bars = series.some(({ points }) => points.some((point) => point[2])) ? " Bars are standard errors." : "";
-    found.push(chart({ title: `${visible(name)} in validation`, about: better + bars, series, x: "step", y: visible(name) }));
+    found.push(chart({ title: `${visible(name)} in validation${runs.length > series.length ? ` of ${visible(series[0].name)}` : ""}`, about: better + bars, series, x: "step", y: visible(name) }));
   }
   return found;
 }
@@ -91,7 +91,8 @@ function byPopularity(runs) {
 
 function figures(run) {
   if (!run.evaluation) return el("section", { class: "card" }, el("h3", {}, `Test of ${visible(run.name)}`),
-    el("p", { class: "dim" }, "Nothing was held out, or it has not been evaluated."));
+    el("p", { class: "dim" }, "Not evaluated yet. How good it is on what was held out, says"),
+    el("pre", { tabindex: "0" }, el("code", {}, `widemax evaluate ${visible(run.name)}`)));
   const names = Object.keys(run.evaluation).filter((name) => name.includes("@") && !name.includes("_") || name.startsWith("hit_rate"));
   const lone = Object.keys(run.evaluation).filter((name) => !name.includes("@") && Number.isFinite(run.evaluation[name]));
   const ks = [...new Set(names.map((name) => name.split("@")[1]))];
