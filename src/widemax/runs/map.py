@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,8 @@ def map_of(folder: Path, vectors: Vectors) -> Vectors:
     if kept is not None:
         return kept
     found = principal_plane(vectors)
-    try:
+    with suppress(OSError):
         write_arrays(folder / MAP, {_COORDINATES: found}, {_OF: digest, "method": "pca"})
-    except OSError:
-        pass
     return found
 
 

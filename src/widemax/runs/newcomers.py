@@ -23,7 +23,9 @@ _MOST_COMPARED = 1000
 _M = TypeVar("_M", bound=nn.Module)
 
 
-def encode_newcomer(users: FeatureTable | None, features: Mapping[str, FeatureValue]) -> FeatureTable:
+def encode_newcomer(
+    users: FeatureTable | None, features: Mapping[str, FeatureValue]
+) -> FeatureTable:
     """Return a table of one row, of somebody new, read as those of the users were.
 
     What is not given is unknown; a feature or a name that the users do not have is an error.

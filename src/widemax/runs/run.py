@@ -36,7 +36,13 @@ from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, tr
 from widemax.runs.description import INDEX, check_run, has_grown
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
-from widemax.runs.histories import history_of, kept_histories, max_history, unknown_user, user_lengths
+from widemax.runs.histories import (
+    history_of,
+    kept_histories,
+    max_history,
+    unknown_user,
+    user_lengths,
+)
 from widemax.runs.indexes import (
     NUM_QUERIES,
     RECOMMEND,
@@ -64,6 +70,7 @@ from widemax.runs.kept_data import (
     refit_summary,
     stored_summary,
 )
+from widemax.runs.kept_evaluation import keep_evaluation
 from widemax.runs.map import map_of
 from widemax.runs.newcomers import FeatureValue, encode_newcomer, model_for
 from widemax.runs.other_data import OtherData, read_other
@@ -140,7 +147,7 @@ class Run:
         return KeyedVectors(self.vocabulary.keys, vectors)
 
     def _vectors(self) -> Tensor:
-        """Return the vectors of the keys, which are computed again only if the model has changed."""
+        """Return the vectors of the keys, computed again only if the model has changed."""
         state = [(each.data_ptr(), each._version) for each in self.model.parameters()]
         if self._kept_vectors is None or self._kept_vectors[0] != state:
             self._kept_vectors = state, self._computed_vectors()
@@ -285,8 +292,7 @@ class Run:
         """
         if not len(items) or not len(history) or not self.has_vectors:
             return [None] * len(items)
-        own, seen = self._ids(items, strict=True), self._ids(history)
-        seen = seen.unique()
+        own, seen = self._ids(items, strict=True), self._ids(list(dict.fromkeys(history)))
         vectors = self._vectors()
         cosines = normalize(vectors[own], dim=1) @ normalize(vectors[seen], dim=1).T
         # An item may be in the history itself: another one is its reason.
@@ -623,6 +629,11 @@ class Run:
             counts=test.counts,
             with_seen=self._ranks_seen,
         )
+
+    def keep_evaluation(self, report: RecommendationReport) -> None:
+        """Keep what ``evaluate_recommendations`` found in the folder, to be shown by ``serve``."""
+        counts = {"step": self.step, "users": report.users, "targets": report.targets}
+        keep_evaluation(self.folder, {"protocol": self.protocol, **counts, **report.metrics()})
 
     def read_other(self, path: str | Path, *, kind: str = "", histories: str = "auto") -> OtherData:
         """Return what a file asks that the run was not trained on, in the classes of the run.
