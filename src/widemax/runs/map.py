@@ -62,7 +62,7 @@ def principal_plane(vectors: NDArray[Any]) -> Vectors:
         block = (vectors[start : start + _BLOCK] - mean) @ axes
         plane[start : start + _BLOCK, : axes.shape[1]] = block
     farthest = np.abs(plane).max(axis=0)
-    scaled: Vectors = plane / np.where(farthest > 0, farthest, 1.0)
+    scaled: Vectors = plane / np.where(farthest > 0, farthest, np.float32(1))
     return scaled
 
 
