@@ -53,7 +53,8 @@ class ServedRun:
         self._ranks = np.empty(len(counts), np.int64)
         self._ranks[self._by_rank] = np.arange(1, len(counts) + 1)
         self._counts = counts
-        self._keys = self.run.vocabulary.keys.cast(pl.String)
+        self._texts = self.run.vocabulary.keys.cast(pl.String)
+        self._keys: list[str] = self._texts.to_list()
         self._features = list(self.run.columns.columns.items())
         self._ask_once()
 
@@ -106,7 +107,7 @@ class ServedRun:
     @cached_property
     def _lowered(self) -> list[pl.Series]:
         titles = self._catalogue.titles
-        columns = [self._keys] if titles is None else [self._keys, pl.Series(titles)]
+        columns = [self._texts] if titles is None else [self._texts, pl.Series(titles)]
         return [column.str.to_lowercase() for column in columns]
 
     # Questions
