@@ -244,7 +244,9 @@ def measure(report: Report, run: Run, histories: list[list[int]], seconds: float
     )
     report.add("requests", len(load.seconds))
     report.add("requests a second", len(load.seconds) / seconds)
-    report.add("processor milliseconds of the server a request", 1e3 * processor / len(load.seconds))
+    report.add(
+        "processor milliseconds of the server a request", 1e3 * processor / len(load.seconds)
+    )
     report.add("errors", len(load.errors) + len(alone.errors), 0, "at most")
     report.add("memory of the server, MB", late / 2**20)
     report.add("memory, last part of the load / first", late / early, 1.02, "at most")

@@ -35,9 +35,7 @@ def test_reload_under_load_fails_no_request(shop, tmp_path):
         try:
             for epochs in (2, 3):
                 newer = train_on(shop, folder, epochs)
-                expected[newer.step] = [
-                    (each.key, each.score) for each in newer.recommend(**asked)
-                ]
+                expected[newer.step] = [(each.key, each.score) for each in newer.recommend(**asked)]
                 wait_until(lambda step=newer.step: served.fleet.get(None).step == step)
                 time.sleep(0.3)
         finally:

@@ -34,7 +34,9 @@ def demo(
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="With --serve: the port to listen at.", show_default=False),
+        typer.Option(
+            min=0, max=65535, help="With --serve: the port to listen at.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Simulate a shop, train on its log, evaluate it, and recommend."""
