@@ -14,7 +14,6 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
@@ -284,7 +283,6 @@ class Run:
             for each, log_prob in zip(found, log_probs, strict=True)
         ]
 
-    @torch.no_grad()
     def reasons(self, items: Sequence[Key], history: Sequence[Key]) -> list[Neighbour | None]:
         """Return, for each item, that of the history with the nearest vector: why it may be there.
 
@@ -292,14 +290,15 @@ class Run:
         """
         if not len(items) or not len(history) or not self.has_vectors:
             return [None] * len(items)
-        own, seen = self._ids(items, strict=True), self._ids(list(dict.fromkeys(history)))
-        vectors = self._vectors()
-        cosines = normalize(vectors[own], dim=1) @ normalize(vectors[seen], dim=1).T
+        own = self.catalogue.ids(items, strict=True)
+        seen = self.catalogue.ids(list(dict.fromkeys(history)))
+        vectors = self._vectors().numpy()
+        cosines = _unit(vectors[own]) @ _unit(vectors[seen]).T
         # An item may be in the history itself: another one is its reason.
-        cosines = cosines.masked_fill(own[:, None] == seen, -torch.inf)
-        best = cosines.max(dim=1)
-        rows = seen[best.indices].tolist()
-        found = self.catalogue.neighbours(rows, best.values.tolist())
+        cosines[np.equal.outer(own, seen)] = -np.inf
+        best = cosines.argmax(axis=1)
+        scores = cosines[np.arange(len(own)), best].tolist()
+        found = self.catalogue.neighbours([seen[place] for place in best.tolist()], scores)
         return [each if math.isfinite(each.score) else None for each in found]
 
     @property
@@ -763,3 +762,10 @@ class Run:
         declaration = find("export", to, argument="to")
         write = load_declared(declaration)
         write(path, self if "run" in declaration.traits else self.vectors())
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Return vectors [N, D], each of length 1, or of 0 if it was."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: NDArray[Any] = vectors / np.maximum(lengths, 1e-12)
+    return unit
