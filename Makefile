@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # Two test processes, one thread each: two cores, and figures that do not depend on a thread count.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: help demo test check browser bench experiments clean
+.PHONY: help demo test check browser bench bench-serve experiments clean
 
 help:
 	@echo "make demo         simulate a shop, train on its log, recommend"
@@ -13,6 +13,7 @@ help:
 	@echo "make check        lint and types only"
 	@echo "make browser      install Debian's Chromium, which the browser tests drive"
 	@echo "make bench        measure speed and memory against named peers, and the commit before"
+	@echo "make bench-serve  only the server under load, for two minutes"
 	@echo "make experiments  run the longer measurements that the docs quote (hours)"
 	@echo "make clean        remove .venv and all caches"
 
@@ -56,6 +57,10 @@ endef
 
 bench: $(STAMP)
 	$(call run_all,benchmarks,$(BIN)/python benchmarks/_page.py --out benchmarks/results/page.md;)
+
+bench-serve: $(STAMP)
+	@mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/serving.py --check --json benchmarks/results/serving.json
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"

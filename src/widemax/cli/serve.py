@@ -22,7 +22,9 @@ def serve(
     ],
     host: Annotated[
         str,
-        typer.Option(help="The address to listen at; any but this machine's own opens it to others."),
+        typer.Option(
+            help="The address to listen at; any but this machine's own opens it to others."
+        ),
     ] = HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free.")] = PORT,
     allow_host: Annotated[
@@ -80,6 +82,6 @@ def serve_runs(
             typer.echo(f"{printable(each.name)}: step {each.step:,}, {each.run.chosen}", err=True)
         typer.echo(f"open {address_of(bound, host)} (Ctrl-C stops it)")
 
-    make_server(
-        fleet, host=host, allowed_hosts=allowed_hosts, limits=limits, ready=say
-    ).serve_on(bound)
+    make_server(fleet, host=host, allowed_hosts=allowed_hosts, limits=limits, ready=say).serve_on(
+        bound
+    )

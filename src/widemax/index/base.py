@@ -72,9 +72,7 @@ class Index(ABC):
     def _best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
         """Return the k best classes for queries [B, D] as ``Scorer.queries`` makes them."""
 
-    def _best_among(
-        self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor
-    ) -> TopK:
+    def _best_among(self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor) -> TopK:
         """Return the k best of the allowed classes, bool [V]: by going through all of these."""
         return self.rows.best_among(queries, k, exclude, allowed.nonzero()[:, 0])
 

@@ -80,9 +80,7 @@ class FaissIndex(Index):
             best.ids[short], best.scores[short] = whole.ids, whole.scores
         return best
 
-    def _best_among(
-        self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor
-    ) -> TopK:
+    def _best_among(self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor) -> TopK:
         """Ask for as many more classes as are likely to be filtered out; where that is not enough,
         go through all that are allowed."""
         share = float(allowed.float().mean())

@@ -76,9 +76,7 @@ class ClassRows:
             place = torch.searchsorted(ids, exclude.clamp(min=0)).clamp(max=len(ids) - 1)
             exclude = torch.where(ids[place] == exclude, place, ABSENT)
         biases = None if self.biases is None else self.biases[ids]
-        found = linear_topk(
-            queries, self.vectors[ids], biases, min(k, len(ids)), exclude=exclude
-        )
+        found = linear_topk(queries, self.vectors[ids], biases, min(k, len(ids)), exclude=exclude)
         own = torch.where(found.ids < 0, ABSENT, ids[found.ids.clamp(min=0)])
         return merge_topk([TopK(ids=own, scores=found.scores)], k)
 

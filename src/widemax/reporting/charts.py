@@ -193,7 +193,7 @@ def _frame(
     )
     height = (_TOP + bottom) / 2
     yield (
-        f'<text class="name" transform="translate(14 {height:.0f}) rotate(-90)" '
+        f'<text class="name up" transform="translate(14 {height:.0f}) rotate(-90)" '
         f'text-anchor="middle">{escape(y)}</text>'
     )
 
@@ -222,7 +222,7 @@ def _whisker(
     low = max(value - error, up.low)
     return (
         f'<line class="s s{place}" x1="{x:.1f}" x2="{x:.1f}" y1="{up.place(low):.1f}" '
-        f'y2="{up.place(value + error):.1f}" stroke="{colour}" stroke-opacity="0.6"/>'
+        f'y2="{up.place(value + error):.1f}" stroke="{colour}" stroke-opacity="0.45"/>'
     )
 
 

@@ -74,6 +74,8 @@ class Catalogue:
         self.keys: StoredKeys | Vocabulary = (
             vocabulary or stored_keys(folder) or stored_vocabulary(folder)
         )
+        self._whole = self.keys.whole
+        self._listed: list[Key] | None = None
         self._rows: dict[Key, int] | None = None
 
     @cached_property
@@ -83,8 +85,8 @@ class Catalogue:
 
     def prepare(self) -> None:
         """Make a hash table of the keys, for whoever asks often: it costs more than one answer."""
-        keys = self.keys.keys_at(range(len(self.keys)))
-        self._rows = {key: row for row, key in enumerate(keys)}
+        self._listed = self.keys.keys_at(range(len(self.keys)))
+        self._rows = {key: row for row, key in enumerate(self._listed)}
         _ = self.titles, self._lowered, self._rows_of_title
 
     def rows_of(self, keys: Sequence[Key]) -> list[int | None]:
@@ -128,12 +130,16 @@ class Catalogue:
 
     def neighbours(self, ids: Sequence[int], scores: Iterable[float]) -> list[Neighbour]:
         """Return classes with their scores, as people know them."""
-        keys, known = self.keys.keys_at(ids), self.titles
+        keys, known = self._keys_at(ids), self.titles
         titles = [""] * len(keys) if known is None else [known[row] for row in ids]
         return [
             Neighbour(key=key, score=score, title=title)
             for key, score, title in zip(keys, scores, titles, strict=True)
         ]
+
+    def _keys_at(self, ids: Sequence[int]) -> list[Key]:
+        listed = self._listed
+        return self.keys.keys_at(ids) if listed is None else [listed[row] for row in ids]
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
@@ -169,16 +175,16 @@ class Catalogue:
         """Return a key as those of the run are; raise if it cannot be one."""
         if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise ValueError(f"keys must hold strings or whole numbers, got {shown(key)}")
-        if not self.keys.whole and not isinstance(key, str):
+        if not self._whole and not isinstance(key, str):
             raise ValueError("keys must hold strings like the vocabulary, got whole numbers")
-        own = key_like(key, whole=self.keys.whole)
+        own = key_like(key, whole=self._whole)
         if own is None:
             raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
         return own
 
     def _own_id(self, text: Key) -> int | None:
         """Return the class whose key a text is, which may be a whole number; None if it is none."""
-        key = key_like(text, whole=self.keys.whole)
+        key = key_like(text, whole=self._whole)
         return None if key is None else self.rows_of([key])[0]
 
     def _named(self, text: Key) -> Key:
@@ -188,7 +194,7 @@ class Catalogue:
         own = self._own_id(text)
         ids = self._titled(text) if own is None else [own]
         if len(ids) == 1:
-            return self.keys.keys_at(ids)[0]
+            return self._keys_at(ids)[0]
         wanted = shortened(repr(text))
         if not ids:
             near = nearest_titles(self.titles, text)

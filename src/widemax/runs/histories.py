@@ -84,7 +84,8 @@ def unknown_user(path: Path, folder: Path, user: Key | None) -> UnknownNameError
     near = nearest_spellings(user, first)
     hint = f"; nearest: {', '.join(map(quoted, near))}" if near else ""
     return UnknownNameError(
-        f"user {shortened(repr(user))} is not among the {num_users(path):,} users of {folder}{hint}",
+        f"user {shortened(repr(user))} is not among the {num_users(path):,} users of "
+        f"{folder}{hint}",
         near,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,8 @@ def map_of(folder: Path, vectors: Vectors) -> Vectors:
     if kept is not None:
         return kept
     found = principal_plane(vectors)
-    try:
+    with suppress(OSError):
         write_arrays(folder / MAP, {_COORDINATES: found}, {_OF: digest, "method": "pca"})
-    except OSError:
-        pass
     return found
 
 
@@ -60,11 +59,10 @@ def principal_plane(vectors: NDArray[Any]) -> Vectors:
     axes = axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0)
     plane = np.zeros((count, 2), np.float32)
     for start in range(0, count, _BLOCK):
-        block = (vectors[start : start + _BLOCK] - mean) @ axes
-        plane[start : start + _BLOCK, : axes.shape[1]] = block
+        centred = vectors[start : start + _BLOCK] - mean
+        plane[start : start + _BLOCK, : axes.shape[1]] = centred @ axes
     farthest = np.abs(plane).max(axis=0)
-    scaled: Vectors = plane / np.where(farthest > 0, farthest, 1.0)
-    return scaled
+    return plane / np.where(farthest > 0, farthest, np.float32(1))
 
 
 def _digest(vectors: Vectors) -> str:

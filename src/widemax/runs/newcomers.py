@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TypeAlias, TypeVar
@@ -23,7 +24,9 @@ _MOST_COMPARED = 1000
 _M = TypeVar("_M", bound=nn.Module)
 
 
-def encode_newcomer(users: FeatureTable | None, features: Mapping[str, FeatureValue]) -> FeatureTable:
+def encode_newcomer(
+    users: FeatureTable | None, features: Mapping[str, FeatureValue]
+) -> FeatureTable:
     """Return a table of one row, of somebody new, read as those of the users were.
 
     What is not given is unknown; a feature or a name that the users do not have is an error.
@@ -102,9 +105,9 @@ def _cell(fitted: FittedField, value: FeatureValue | None) -> pl.Series:
         try:
             (number,) = map(float, several)
         except ValueError:
-            raise ValueError(
-                f"features[{name!r}] must be a number, got {shortened(repr(value))}"
-            ) from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"features[{name!r}] must be a number, got {shortened(repr(value))}")
         return pl.Series([number])
     assert values is not None
     if kind == "categorical" and len(several) != 1:

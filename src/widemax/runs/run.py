@@ -14,7 +14,6 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from widemax.candidates import TopK
 from widemax.data import Sequences, Source, WindowBatch
@@ -36,7 +35,13 @@ from widemax.runs.chosen_checkpoint import BEST, chosen_because, refitted_by, tr
 from widemax.runs.description import INDEX, check_run, has_grown
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
-from widemax.runs.histories import history_of, kept_histories, max_history, unknown_user, user_lengths
+from widemax.runs.histories import (
+    history_of,
+    kept_histories,
+    max_history,
+    unknown_user,
+    user_lengths,
+)
 from widemax.runs.indexes import (
     NUM_QUERIES,
     RECOMMEND,
@@ -64,6 +69,7 @@ from widemax.runs.kept_data import (
     refit_summary,
     stored_summary,
 )
+from widemax.runs.kept_evaluation import keep_evaluation
 from widemax.runs.map import map_of
 from widemax.runs.newcomers import FeatureValue, encode_newcomer, model_for
 from widemax.runs.other_data import OtherData, read_other
@@ -140,7 +146,7 @@ class Run:
         return KeyedVectors(self.vocabulary.keys, vectors)
 
     def _vectors(self) -> Tensor:
-        """Return the vectors of the keys, which are computed again only if the model has changed."""
+        """Return the vectors of the keys, computed again only if the model has changed."""
         state = [(each.data_ptr(), each._version) for each in self.model.parameters()]
         if self._kept_vectors is None or self._kept_vectors[0] != state:
             self._kept_vectors = state, self._computed_vectors()
@@ -277,7 +283,6 @@ class Run:
             for each, log_prob in zip(found, log_probs, strict=True)
         ]
 
-    @torch.no_grad()
     def reasons(self, items: Sequence[Key], history: Sequence[Key]) -> list[Neighbour | None]:
         """Return, for each item, that of the history with the nearest vector: why it may be there.
 
@@ -285,15 +290,15 @@ class Run:
         """
         if not len(items) or not len(history) or not self.has_vectors:
             return [None] * len(items)
-        own, seen = self._ids(items, strict=True), self._ids(history)
-        seen = seen.unique()
-        vectors = self._vectors()
-        cosines = normalize(vectors[own], dim=1) @ normalize(vectors[seen], dim=1).T
+        own = self.catalogue.ids(items, strict=True)
+        seen = self.catalogue.ids(list(dict.fromkeys(history)))
+        vectors = self._vectors().numpy()
+        cosines = _unit(vectors[own]) @ _unit(vectors[seen]).T
         # An item may be in the history itself: another one is its reason.
-        cosines = cosines.masked_fill(own[:, None] == seen, -torch.inf)
-        best = cosines.max(dim=1)
-        rows = seen[best.indices].tolist()
-        found = self.catalogue.neighbours(rows, best.values.tolist())
+        cosines[np.equal.outer(own, seen)] = -np.inf
+        best = cosines.argmax(axis=1)
+        scores = cosines[np.arange(len(own)), best].tolist()
+        found = self.catalogue.neighbours([seen[place] for place in best.tolist()], scores)
         return [each if math.isfinite(each.score) else None for each in found]
 
     @property
@@ -624,6 +629,11 @@ class Run:
             with_seen=self._ranks_seen,
         )
 
+    def keep_evaluation(self, report: RecommendationReport) -> None:
+        """Keep what ``evaluate_recommendations`` found in the folder, to be shown by ``serve``."""
+        counts = {"step": self.step, "users": report.users, "targets": report.targets}
+        keep_evaluation(self.folder, {"protocol": self.protocol, **counts, **report.metrics()})
+
     def read_other(self, path: str | Path, *, kind: str = "", histories: str = "auto") -> OtherData:
         """Return what a file asks that the run was not trained on, in the classes of the run.
 
@@ -752,3 +762,10 @@ class Run:
         declaration = find("export", to, argument="to")
         write = load_declared(declaration)
         write(path, self if "run" in declaration.traits else self.vectors())
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Return vectors [N, D], each of length 1, or of 0 if it was."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: NDArray[Any] = vectors / np.maximum(lengths, 1e-12)
+    return unit

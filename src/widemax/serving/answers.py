@@ -9,7 +9,9 @@ from typing import Any
 from starlette.responses import Response
 
 
-def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     """Return an answer; a number that is not finite is a defect and raises.
 
     >>> json_response({"score": 0.5}).body
@@ -17,9 +19,7 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Half a character, as a file name may hold, has no UTF-8: it is shown as a question mark.
-    return Response(
-        text.encode("utf-8", "replace"), status, headers, media_type="application/json"
-    )
+    return Response(text.encode("utf-8", "replace"), status, headers, media_type="application/json")
 
 
 def error_response(

@@ -110,8 +110,7 @@ class Application(FastAPI):
         served = None
         try:
             served = self.run_named(name)
-            found = await self.workers.do(partial(_rendered, function, served))
-            return found
+            return await self.workers.do(partial(_rendered, function, served))
         except WrongRunError as error:
             cause = error.args[0]
             return error_response(404, str(cause), cause.suggestions)
@@ -157,7 +156,9 @@ class Application(FastAPI):
         add("/users", self._users, responses=_ok(schemas.Users), summary="Search for users")
         add("/user", self._user, responses=_ok(schemas.UserHistory), summary="What a user had")
         add("/similar", self._similar, responses=_ok(schemas.SimilarItems), summary="Neighbours")
-        binary = {200: {"content": {"application/octet-stream": {"schema": _BINARY}}}}
+        binary: dict[int | str, dict[str, Any]] = {
+            200: {"content": {"application/octet-stream": {"schema": _BINARY}}}
+        }
         add(
             "/map",
             self._map,
@@ -444,5 +445,3 @@ async def _say_http(request: Request, error: Exception) -> Response:
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response
-
-

@@ -75,9 +75,7 @@ class RecommendQuery(HistoryQuery):
         Field(max_length=MOST_LEFT_OUT, description="Keys that must not be among the answers."),
     ] = []
     filters: Annotated[
-        dict[
-            Text, Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)]
-        ],
+        dict[Text, Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)]],
         Field(
             max_length=MOST_VALUES,
             description="Features that items must have: one of the values of each. Of a number "
@@ -150,9 +148,9 @@ class SimilarRequest(_Batched):
     )
     key: Annotated[KeyText | None, Field(description="The key or the title of an item.")] = None
     k: Annotated[Count, Field(description="How many items are wanted.")] = 10
-    queries: Annotated[
-        list[SimilarQuery] | None, Field(min_length=1, max_length=MOST_QUERIES)
-    ] = None
+    queries: Annotated[list[SimilarQuery] | None, Field(min_length=1, max_length=MOST_QUERIES)] = (
+        None
+    )
     run: RunName = None
 
 

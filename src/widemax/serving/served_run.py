@@ -53,12 +53,13 @@ class ServedRun:
         self._ranks = np.empty(len(counts), np.int64)
         self._ranks[self._by_rank] = np.arange(1, len(counts) + 1)
         self._counts = counts
-        self._keys = self.run.vocabulary.keys.cast(pl.String)
+        self._texts = self.run.vocabulary.keys.cast(pl.String)
+        self._keys: list[str] = self._texts.to_list()
         self._features = list(self.run.columns.columns.items())
         self._ask_once()
 
     def _ask_once(self) -> None:
-        """Ask what clients will, so that none of them waits for what is compiled or computed once."""
+        """Ask what clients will, so that none waits for what is compiled or computed once."""
         first = self._keys[int(self._by_rank[0])]
         for ask in (
             lambda: self.recommend(RecommendQuery(history=[first])),
@@ -106,7 +107,7 @@ class ServedRun:
     @cached_property
     def _lowered(self) -> list[pl.Series]:
         titles = self._catalogue.titles
-        columns = [self._keys] if titles is None else [self._keys, pl.Series(titles)]
+        columns = [self._texts] if titles is None else [self._texts, pl.Series(titles)]
         return [column.str.to_lowercase() for column in columns]
 
     # Questions
@@ -248,16 +249,20 @@ class ServedRun:
 
     def _user_features(self) -> list[dict[str, Any]]:
         table = self.run.data.user_features
-        return [] if table is None else [
-            {
-                "name": each.field.name,
-                "kind": _KINDS[each.field.kind],
-                "values": []
-                if each.values is None
-                else each.values.keys.head(_MOST_VALUES).to_list(),
-            }
-            for each in table.schema.fields
-        ]
+        return (
+            []
+            if table is None
+            else [
+                {
+                    "name": each.field.name,
+                    "kind": _KINDS[each.field.kind],
+                    "values": []
+                    if each.values is None
+                    else each.values.keys.head(_MOST_VALUES).to_list(),
+                }
+                for each in table.schema.fields
+            ]
+        )
 
     def about(self) -> dict[str, Any]:
         """Return what the run is, with what was found of it since it was trained."""
@@ -301,13 +306,8 @@ def _matches(
     wanted = text.strip().lower()
     if not wanted:
         return [int(row) for row in order[:k]]
-    begin, within = (
-        np.logical_or.reduce([find(column).to_numpy() for column in columns])[order]
-        for find in (
-            lambda column: column.str.starts_with(wanted),
-            lambda column: column.str.contains(wanted, literal=True),
-        )
-    )
+    begin = np.any([each.str.starts_with(wanted) for each in columns], axis=0)[order]
+    within = np.any([each.str.contains(wanted, literal=True) for each in columns], axis=0)[order]
     first = order[np.flatnonzero(begin)[:k]]
     rest = order[np.flatnonzero(within & ~begin)[: k - len(first)]]
     return [int(row) for row in (*first, *rest)]

@@ -28,7 +28,8 @@ _SWITCH_SECONDS = 0.0005
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that is bound and does not listen yet; a port that is taken is an error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, for only then does asyncio send small packets without waiting.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))

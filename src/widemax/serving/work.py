@@ -50,7 +50,7 @@ class Workers:
         )
 
     def _share_cores(self) -> None:
-        """Let each thread compute on its share of the cores: more would only wait for each other."""
+        """Let each thread compute on its share of the cores: more would wait for each other."""
         import torch
 
         cores = max(1, torch.get_num_threads() // self.threads)

@@ -94,11 +94,12 @@ function figures(run) {
     el("p", { class: "dim" }, "Not evaluated yet. How good it is on what was held out, says"),
     el("pre", { tabindex: "0" }, el("code", {}, `widemax evaluate ${visible(run.name)}`)));
   const names = Object.keys(run.evaluation).filter((name) => name.includes("@") && !name.includes("_") || name.startsWith("hit_rate"));
-  const lone = Object.keys(run.evaluation).filter((name) => !name.includes("@") && Number.isFinite(run.evaluation[name]));
+  const lone = Object.keys(run.evaluation).filter((name) => !name.includes("@") && name !== "step" && Number.isFinite(run.evaluation[name]));
   const ks = [...new Set(names.map((name) => name.split("@")[1]))];
   const kinds = [...new Set(names.map((name) => name.split("@")[0]))];
   const cell = (name) => (Number.isFinite(run.evaluation[name]) ? run.evaluation[name].toFixed(4) : "–");
   return el("section", { class: "card" }, el("h3", {}, `Test of ${visible(run.name)}`),
+    run.evaluation.protocol ? el("p", { class: "dim small" }, visible(run.evaluation.protocol)) : "",
     names.length ? table(["", ...ks.map((k) => `@${k}`)], kinds.map((kind) => [kind.replace("_", " "), ...ks.map((k) => cell(`${kind}@${k}`))]), `Test of ${visible(run.name)}`) : "",
     lone.length ? table(["", "value"], lone.map((name) => [visible(name), figure(run.evaluation[name])]), `More of the test of ${visible(run.name)}`) : "");
 }

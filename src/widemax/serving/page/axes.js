@@ -43,5 +43,5 @@ export function label(value) {
   const size = Math.abs(value);
   for (const [unit, sign] of [[1e9, "G"], [1e6, "M"]]) if (size >= unit) return `${Number((value / unit).toPrecision(4))}${sign}`;
   if (size >= 1e4) return `${Number((value / 1e3).toPrecision(4))}k`;
-  return size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
+  return size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(6)));
 }
