@@ -60,7 +60,9 @@ class Opener:
         self.browser, self.contexts = browser, []
         self.complaints, self.requests = [], []
 
-    def __call__(self, url, *, viewport=DESKTOP, scheme="light", routes=None, offline=False, script=""):
+    def __call__(
+        self, url, *, viewport=DESKTOP, scheme="light", routes=None, offline=False, script=""
+    ):
         context = self.browser.new_context(
             viewport=viewport, color_scheme=scheme, offline=offline, reduced_motion="reduce"
         )

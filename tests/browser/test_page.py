@@ -42,7 +42,7 @@ def search(page):
 
 
 def suggestion(page, text):
-    """Return the first suggestion with a text, which comes when what was typed has been looked up."""
+    """Return the first suggestion with a text; it comes when what was typed has been looked up."""
     return page.locator(".options:visible li", has_text=text).first
 
 
@@ -56,7 +56,8 @@ def drawn(page):
     """Return the picture of the points as the browser holds it."""
     return page.evaluate(
         """() => {
-          const canvas = document.querySelector("canvas.points"), copy = document.createElement("canvas");
+          const canvas = document.querySelector("canvas.points");
+          const copy = document.createElement("canvas");
           [copy.width, copy.height] = [canvas.width, canvas.height];
           const context = copy.getContext("2d", { willReadFrequently: true });
           context.drawImage(canvas, 0, 0);
@@ -338,8 +339,10 @@ def big_map(num_items):
 
     return {
         "**/run": about,
-        "**/map?*": lambda route: route.fulfill(body=points.tobytes(), headers={"content-type": "application/octet-stream"}),
-        "**/map/colour?*": lambda route: route.fulfill(body=codes.tobytes(), headers={"x-names": names}),
+        "**/map?*": lambda route: route.fulfill(body=points.tobytes()),
+        "**/map/colour?*": lambda route: route.fulfill(
+            body=codes.tobytes(), headers={"x-names": names}
+        ),
     }
 
 
@@ -357,14 +360,16 @@ def test_a_million_points_are_drawn(opened, url):
 
 ZOOM = """async () => {
   const stage = document.querySelector(".stage"), canvas = document.querySelector("canvas.points");
-  const box = stage.getBoundingClientRect(), copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const box = stage.getBoundingClientRect();
+  const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   const times = [];
   for (let number = 0; number < 7; number++) {
     await frame();
     const start = performance.now();
     stage.dispatchEvent(new WheelEvent("wheel", {
-      deltaY: number % 2 ? 120 : -120, clientX: box.x + box.width / 2, clientY: box.y + box.height / 2, cancelable: true,
+      deltaY: number % 2 ? 120 : -120, cancelable: true,
+      clientX: box.x + box.width / 2, clientY: box.y + box.height / 2,
     }));
     await frame();
     await frame();

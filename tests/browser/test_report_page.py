@@ -8,6 +8,15 @@ from tests.browser.shop import FIRST
 from widemax.cli.app import app
 
 MOST_BYTES = 3_000_000
+SMALL = [
+    *("--heads=full,sampled", "--objectives=sampled-softmax", "--equal=steps", "--rates=1"),
+    *("--seeds=1", "--workers=1", "--dimension=4", "--split=last", "--budget=10m"),
+]
+
+
+def said(arguments):
+    called = CliRunner().invoke(app, arguments)
+    assert called.exit_code == 0, called.output
 
 
 @pytest.fixture(scope="module")
@@ -15,17 +24,12 @@ def reports(shop_runs, tmp_path_factory):
     """The report of a run with an audit, and that of a comparison of two output layers."""
     folder = tmp_path_factory.mktemp("reports")
     log = shop_runs[0].parent / "log.csv"
-    race = ["compare", str(log), "--folder", str(folder / "race"), "--heads", "full,sampled"]
-    small = ["--equal=steps", "--rates=1", "--seeds=1", "--workers=1", "--dimension=4", "--split=last"]
+    race = folder / "race"
+    said(["compare", str(log), "--folder", str(race), *SMALL])
     found = {}
-    for name, command in {FIRST: None, "race": [*race, *small]}.items():
-        source = shop_runs[0] if command is None else folder / "race"
-        for arguments in ([command] if command else []) + [
-            ["report", str(source), "--out", str(folder / f"{name}.html")]
-        ]:
-            called = CliRunner().invoke(app, arguments)
-            assert called.exit_code == 0, called.output
-        found[name] = folder / f"{name}.html"
+    for source in (shop_runs[0], race):
+        found[source.name] = folder / f"{source.name}.html"
+        said(["report", str(source), "--out", str(found[source.name])])
     return found
 
 

@@ -23,12 +23,15 @@ async function answered(path, options) {
   } catch {
     // What is not JSON says nothing to a reader.
   }
-  const detail = typeof found.detail === "string" ? found.detail : `The server answered ${response.status}.`;
+  const detail =
+    typeof found.detail === "string" ? found.detail : `The server answered ${response.status}.`;
   throw new Refused(detail, { status: response.status, suggestions: found.suggestions });
 }
 
 function query(path, parameters) {
-  const kept = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
+  const kept = Object.entries(parameters).filter(
+    ([, value]) => value !== null && value !== undefined,
+  );
   return kept.length ? `${path}?${new URLSearchParams(kept)}` : path;
 }
 
@@ -38,7 +41,10 @@ export async function get(path, parameters = {}, signal = undefined) {
 
 export async function post(path, body, signal = undefined) {
   const options = {
-    method: "POST", signal, body: JSON.stringify(body), headers: { "content-type": "application/json" },
+    method: "POST",
+    signal,
+    body: JSON.stringify(body),
+    headers: { "content-type": "application/json" },
   };
   return (await answered(path, options)).json();
 }

@@ -8,22 +8,50 @@ const PAUSE = 120;
 let number = 0;
 
 // `find(text, signal)` returns options; `show(option)` what stands in a row; `pick(option)` is called.
-export function combobox({ label, placeholder, find, show, pick, found = () => {}, keep = false, unseen = false }) {
+export function combobox({
+  label,
+  placeholder,
+  find,
+  show,
+  pick,
+  found = () => {},
+  keep = false,
+  unseen = false,
+}) {
   const id = `combobox-${++number}`;
-  const list = el("ul", { class: "options", role: "listbox", id: `${id}-list`, "aria-label": "Suggestions" });
+  const list = el("ul", {
+    class: "options",
+    role: "listbox",
+    id: `${id}-list`,
+    "aria-label": "Suggestions",
+  });
   const nothing = el("div", { class: "nothing" });
   const popup = el("div", { class: "popup", hidden: true }, list, nothing);
   const status = el("div", { class: "unseen", role: "status" });
   const input = el("input", {
-    id, type: "text", role: "combobox", placeholder, autocomplete: "off", autocapitalize: "off",
-    spellcheck: "false", "aria-autocomplete": "list", "aria-expanded": "false", "aria-controls": list.id,
+    id,
+    type: "text",
+    role: "combobox",
+    placeholder,
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+    "aria-autocomplete": "list",
+    "aria-expanded": "false",
+    "aria-controls": list.id,
     maxlength: "200",
   });
-  const node = el("div", { class: "combobox" },
+  const node = el(
+    "div",
+    { class: "combobox" },
     el("label", { for: id, class: unseen ? "unseen" : "label" }, label),
-    el("div", { class: "box" }, icon("search"), input, popup), status);
+    el("div", { class: "box" }, icon("search"), input, popup),
+    status,
+  );
   const fresh = latest();
-  let options = [], active = -1, timer = 0;
+  let options = [],
+    active = -1,
+    timer = 0;
 
   function open(shown) {
     popup.hidden = !shown;
@@ -51,14 +79,28 @@ export function combobox({ label, placeholder, find, show, pick, found = () => {
 
   function draw(text, error = null) {
     active = -1;
-    list.replaceChildren(...options.map((option, place) => el("li", {
-      role: "option", id: `${id}-${place}`, "aria-selected": "false",
-      onmousedown: (event) => event.preventDefault(), onclick: () => choose(option),
-    }, show(option))));
+    list.replaceChildren(
+      ...options.map((option, place) =>
+        el(
+          "li",
+          {
+            role: "option",
+            id: `${id}-${place}`,
+            "aria-selected": "false",
+            onmousedown: (event) => event.preventDefault(),
+            onclick: () => choose(option),
+          },
+          show(option),
+        ),
+      ),
+    );
     list.hidden = !options.length;
     nothing.hidden = options.length > 0;
-    nothing.textContent = error ?? (text ? `Nothing matches “${text}”.` : "There is nothing to choose from.");
-    status.textContent = options.length ? `${plural(options.length, "suggestion")}.` : nothing.textContent;
+    nothing.textContent =
+      error ?? (text ? `Nothing matches “${text}”.` : "There is nothing to choose from.");
+    status.textContent = options.length
+      ? `${plural(options.length, "suggestion")}.`
+      : nothing.textContent;
     open(document.activeElement === input);
     found(options, text);
   }
@@ -84,7 +126,9 @@ export function combobox({ label, placeholder, find, show, pick, found = () => {
     clearTimeout(timer);
     open(false);
   });
-  input.addEventListener("click", () => { if (popup.hidden) ask(); });
+  input.addEventListener("click", () => {
+    if (popup.hidden) ask();
+  });
   input.addEventListener("keydown", (event) => {
     const shown = !popup.hidden && options.length > 0;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {

@@ -9,7 +9,9 @@ function fill(node, attributes, children) {
     else if (name === "style") Object.assign(node.style, value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(
+    ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return node;
 }
 
@@ -23,14 +25,19 @@ export function svg(name, attributes = {}, ...children) {
 
 // Control characters, and those that turn the direction of what follows, are shown as escapes.
 export function visible(text) {
-  return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => {
-    const code = char.charCodeAt(0).toString(16);
-    return code.length > 2 ? `\\u${code}` : `\\x${code.padStart(2, "0")}`;
-  });
+  return String(text).replace(
+    /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+    (char) => {
+      const code = char.charCodeAt(0).toString(16);
+      return code.length > 2 ? `\\u${code}` : `\\x${code.padStart(2, "0")}`;
+    },
+  );
 }
 
 export function nameOf(item) {
-  return visible(item.title === null || item.title === undefined || item.title === "" ? item.key : item.title);
+  return visible(
+    item.title === null || item.title === undefined || item.title === "" ? item.key : item.title,
+  );
 }
 
 // A title in its own direction, which does not turn the text around it.
@@ -43,7 +50,8 @@ const ICONS = {
   remove: "M5 5l10 10M15 5L5 15",
   back: "M12 4l-6 6 6 6",
   search: "M9 15A6 6 0 1 0 9 3a6 6 0 0 0 0 12zM13.500 13.500L17.500 17.500",
-  light: "M10 13.500a3.500 3.500 0 1 0 0-7 3.500 3.500 0 0 0 0 7zM10 1.500v2M10 16.500v2M1.500 10h2M16.500 10h2M4 4l1.400 1.400M14.600 14.600L16 16M16 4l-1.400 1.400M5.400 14.600L4 16",
+  light:
+    "M10 13.500a3.500 3.500 0 1 0 0-7 3.500 3.500 0 0 0 0 7zM10 1.500v2M10 16.500v2M1.500 10h2M16.500 10h2M4 4l1.400 1.400M14.600 14.600L16 16M16 4l-1.400 1.400M5.400 14.600L4 16",
   dark: "M16.500 12A7 7 0 0 1 8 3.500a7 7 0 1 0 8.500 8.500z",
   system: "M3 4h14v9H3zM7 17h6M10 13v4",
   minus: "M4 10h12",
@@ -52,25 +60,47 @@ const ICONS = {
 };
 
 export function icon(name) {
-  return svg("svg", { viewBox: "0 0 20 20", class: "icon", "aria-hidden": "true" },
-    svg("path", { d: ICONS[name] }));
+  return svg(
+    "svg",
+    { viewBox: "0 0 20 20", class: "icon", "aria-hidden": "true" },
+    svg("path", { d: ICONS[name] }),
+  );
 }
 
 export function iconButton(name, label, onclick, attributes = {}) {
-  return el("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes },
-    icon(name));
+  return el(
+    "button",
+    {
+      type: "button",
+      class: "icon-button",
+      "aria-label": label,
+      title: label,
+      onclick,
+      ...attributes,
+    },
+    icon(name),
+  );
 }
 
 export function loading(label, rows = 6) {
-  return el("div", { class: "skeleton", role: "status" }, el("span", { class: "unseen" }, label),
-    Array.from({ length: rows }, () => el("div", { class: "bone" })));
+  return el(
+    "div",
+    { class: "skeleton", role: "status" },
+    el("span", { class: "unseen" }, label),
+    Array.from({ length: rows }, () => el("div", { class: "bone" })),
+  );
 }
 
 export function failure(error, again) {
-  return el("div", { class: "notice bad", role: "alert" },
+  return el(
+    "div",
+    { class: "notice bad", role: "alert" },
     el("p", {}, visible(error.message)),
-    error.suggestions?.length ? el("p", { class: "dim" }, `Meant: ${error.suggestions.map(visible).join(", ")}?`) : null,
-    again ? el("button", { type: "button", class: "button", onclick: again }, "Try again") : null);
+    error.suggestions?.length
+      ? el("p", { class: "dim" }, `Meant: ${error.suggestions.map(visible).join(", ")}?`)
+      : null,
+    again ? el("button", { type: "button", class: "button", onclick: again }, "Try again") : null,
+  );
 }
 
 let toastTimer = 0;
@@ -80,5 +110,7 @@ export function toast(text) {
   box.textContent = visible(text);
   box.classList.add("shown");
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => { box.classList.remove("shown"); }, 4000);
+  toastTimer = setTimeout(() => {
+    box.classList.remove("shown");
+  }, 4000);
 }

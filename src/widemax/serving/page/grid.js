@@ -28,13 +28,16 @@ export class Grid {
   // one unit; `allowed(row)` leaves out what is hidden.
   nearest(x, y, wide, high, allowed = () => true) {
     const { points, starts, rows } = this;
-    const left = cell(x - wide), right = cell(x + wide);
-    let best = -1, least = 1;
+    const left = cell(x - wide),
+      right = cell(x + wide);
+    let best = -1,
+      least = 1;
     for (let line = cell(y - high); line <= cell(y + high); line++) {
       const stop = starts[line * SIDE + right + 1];
       for (let at = starts[line * SIDE + left]; at < stop; at++) {
         const row = rows[at];
-        const dx = (points[2 * row] - x) / wide, dy = (points[2 * row + 1] - y) / high;
+        const dx = (points[2 * row] - x) / wide,
+          dy = (points[2 * row + 1] - y) / high;
         const distance = dx * dx + dy * dy;
         if (distance <= least && allowed(row)) {
           best = row;

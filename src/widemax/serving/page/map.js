@@ -9,13 +9,18 @@ import { openItem } from "./item.js";
 import { Scatter } from "./scatter.js";
 import { can, runOf, state } from "./state.js";
 
-const REACH = 14, NAMED = 10, FOUND = 50, LABELS = 8;
+const REACH = 14,
+  NAMED = 10,
+  FOUND = 50,
+  LABELS = 8;
 const OTHER = 255;
 
 function colourOf(name) {
   const probe = el("i", { style: { color: `var(${name})` } });
   document.body.append(probe);
-  const parts = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+  const parts = getComputedStyle(probe)
+    .color.match(/[\d.]+/g)
+    .map(Number);
   probe.remove();
   return parts.slice(0, 3);
 }
@@ -24,18 +29,31 @@ export function mapView(root) {
   const canvas = el("canvas", { class: "points", "aria-hidden": "true" });
   const marks = el("canvas", { class: "marks", "aria-hidden": "true" });
   const tip = el("div", { class: "tip", hidden: true });
-  const stage = el("div", {
-    class: "stage", tabindex: "0", role: "application", "aria-roledescription": "map",
-    "aria-label": "Map of the catalogue", "aria-describedby": "map-help",
-  }, canvas, marks, tip);
+  const stage = el(
+    "div",
+    {
+      class: "stage",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "map",
+      "aria-label": "Map of the catalogue",
+      "aria-describedby": "map-help",
+    },
+    canvas,
+    marks,
+    tip,
+  );
   const cover = el("div", { class: "cover" });
   const spoken = el("div", { class: "unseen", role: "status" });
   const legend = el("div", { class: "legend", role: "group", "aria-label": "Colours" });
   const colour = el("select", { onchange: () => loadColours() });
   const count = el("p", { class: "dim small" });
   const search = combobox({
-    label: "Find on the map", placeholder: "Search by title or key", keep: true,
-    find: async (q, signal) => (await get("items", { q, k: q ? FOUND : NAMED, run: state.run }, signal)).items,
+    label: "Find on the map",
+    placeholder: "Search by title or key",
+    keep: true,
+    find: async (q, signal) =>
+      (await get("items", { q, k: q ? FOUND : NAMED, run: state.run }, signal)).items,
     show: (item) => [titled(item), el("span", { class: "dim" }, `${whole(item.count)}×`)],
     pick: (item) => show(item),
     found: (items, text) => {
@@ -43,22 +61,58 @@ export function mapView(root) {
       drawMarks();
     },
   });
-  const box = el("div", { class: "card map" },
-    el("div", { class: "controls" }, search.node, el("label", { class: "field" }, el("span", {}, "Colour by"), colour)),
-    el("div", { class: "frame" }, stage, cover,
-      el("div", { class: "zoom" },
-        iconButton("add", "Zoom in", () => zoom(1.6)), iconButton("minus", "Zoom out", () => zoom(1 / 1.6)),
-        iconButton("home", "Show everything", home))),
-    legend, count,
-    el("p", { class: "dim small", id: "map-help" },
-      "Drag to move, scroll to zoom, click for an item. By keyboard: arrows move, + and − zoom, 0 shows everything, Enter opens the item in the middle."));
-  const without = el("p", { class: "card state", hidden: true }, "This run has no vectors of its items, and so no map.");
+  const box = el(
+    "div",
+    { class: "card map" },
+    el(
+      "div",
+      { class: "controls" },
+      search.node,
+      el("label", { class: "field" }, el("span", {}, "Colour by"), colour),
+    ),
+    el(
+      "div",
+      { class: "frame" },
+      stage,
+      cover,
+      el(
+        "div",
+        { class: "zoom" },
+        iconButton("add", "Zoom in", () => zoom(1.6)),
+        iconButton("minus", "Zoom out", () => zoom(1 / 1.6)),
+        iconButton("home", "Show everything", home),
+      ),
+    ),
+    legend,
+    count,
+    el(
+      "p",
+      { class: "dim small", id: "map-help" },
+      "Drag to move, scroll to zoom, click for an item. By keyboard: arrows move, + and − zoom, 0 shows everything, Enter opens the item in the middle.",
+    ),
+  );
+  const without = el(
+    "p",
+    { class: "card state", hidden: true },
+    "This run has no vectors of its items, and so no map.",
+  );
   root.append(box, without, spoken);
 
-  const fresh = latest(), freshColours = latest(), freshHover = latest();
-  const known = new Map();   // rows whose items have been asked for
-  let scatter = null, grid = null, loaded = null, found = [], chosen = null, hovered = -1, hidden = new Set();
-  let names = [], kind = "category", hoverTimer = 0, inks = {};
+  const fresh = latest(),
+    freshColours = latest(),
+    freshHover = latest();
+  const known = new Map(); // rows whose items have been asked for
+  let scatter = null,
+    grid = null,
+    loaded = null,
+    found = [],
+    chosen = null,
+    hovered = -1,
+    hidden = new Set();
+  let names = [],
+    kind = "category",
+    hoverTimer = 0,
+    inks = {};
 
   async function load() {
     const run = runOf();
@@ -77,12 +131,25 @@ export function mapView(root) {
     const bar = el("progress", { "aria-label": "Loading the map", max: "1" });
     cover.replaceChildren(el("p", {}, `Loading ${plural(run.num_items, "point")} …`), bar);
     cover.hidden = false;
-    colour.replaceChildren(el("option", { value: "popularity" }, "popularity"),
-      ...run.features.map((feature) => el("option", { value: feature.name }, visible(feature.name))));
+    colour.replaceChildren(
+      el("option", { value: "popularity" }, "popularity"),
+      ...run.features.map((feature) =>
+        el("option", { value: feature.name }, visible(feature.name)),
+      ),
+    );
     const usual = run.features.find((feature) => feature.kind === "category");
     colour.value = usual ? usual.name : "popularity";
     try {
-      const { buffer } = await bytes("map", { run: run.name }, { signal, progress: (part) => { bar.value = part; } });
+      const { buffer } = await bytes(
+        "map",
+        { run: run.name },
+        {
+          signal,
+          progress: (part) => {
+            bar.value = part;
+          },
+        },
+      );
       const points = new Float32Array(buffer, 0, Math.floor(buffer.byteLength / 8) * 2);
       scatter ??= new Scatter(canvas, drawMarks);
       resize();
@@ -104,9 +171,16 @@ export function mapView(root) {
   async function loadColours() {
     const feature = colour.value;
     try {
-      const { buffer, headers } = await bytes("map/colour", { feature, run: state.run }, { signal: freshColours() });
+      const { buffer, headers } = await bytes(
+        "map/colour",
+        { feature, run: state.run },
+        { signal: freshColours() },
+      );
       names = JSON.parse(decodeURIComponent(headers.get("x-names") ?? "%5B%5D"));
-      kind = feature === "popularity" ? "popularity" : runOf().features.find((each) => each.name === feature)?.kind;
+      kind =
+        feature === "popularity"
+          ? "popularity"
+          : runOf().features.find((each) => each.name === feature)?.kind;
       hidden = new Set();
       scatter.setCodes(shortened(new Uint8Array(buffer), feature));
       paint();
@@ -120,15 +194,23 @@ export function mapView(root) {
     if (kind !== "category" && kind !== "tokens") return codes;
     const sizes = new Uint32Array(256);
     for (const code of codes) sizes[code]++;
-    const first = names.map((_, code) => code).sort((one, two) => sizes[two] - sizes[one]).slice(0, NAMED);
+    const first = names
+      .map((_, code) => code)
+      .sort((one, two) => sizes[two] - sizes[one])
+      .slice(0, NAMED);
     const renamed = new Uint8Array(256).fill(OTHER);
-    first.forEach((code, place) => { renamed[code] = place; });
+    first.forEach((code, place) => {
+      renamed[code] = place;
+    });
     names = first.map((code) => names[code]);
     return codes.map((code) => renamed[code]);
   }
 
   function paletteNames() {
-    if (kind === "popularity" || kind === "number") return names.map((_, place) => `--r${Math.round((place * 4) / Math.max(1, names.length - 1))}`);
+    if (kind === "popularity" || kind === "number")
+      return names.map(
+        (_, place) => `--r${Math.round((place * 4) / Math.max(1, names.length - 1))}`,
+      );
     return names.map((_, place) => `--m${place}`);
   }
 
@@ -137,20 +219,35 @@ export function mapView(root) {
     const shades = paletteNames();
     const palette = new Uint8Array(1024);
     const grey = colourOf("--m-other");
-    for (let code = 0; code < 256; code++) palette.set([...grey, hidden.has(OTHER) ? 0 : 255], 4 * code);
-    shades.forEach((name, code) => palette.set([...colourOf(name), hidden.has(code) ? 0 : 255], 4 * code));
-    inks = Object.fromEntries(["--fg", "--stage", "--c0", "--c1"].map((name) => [name, `rgb(${colourOf(name).join(" ")})`]));
+    for (let code = 0; code < 256; code++)
+      palette.set([...grey, hidden.has(OTHER) ? 0 : 255], 4 * code);
+    shades.forEach((name, code) =>
+      palette.set([...colourOf(name), hidden.has(code) ? 0 : 255], 4 * code),
+    );
+    inks = Object.fromEntries(
+      ["--fg", "--stage", "--c0", "--c1"].map((name) => [name, `rgb(${colourOf(name).join(" ")})`]),
+    );
     scatter.setPalette(palette, colourOf("--stage"));
-    const entry = (code, name, shade) => el("button", {
-      type: "button", "aria-pressed": String(!hidden.has(code)),
-      onclick: () => {
-        if (!hidden.delete(code)) hidden.add(code);
-        paint();
-        legend.querySelectorAll("button")[[...names.keys(), OTHER].indexOf(code)]?.focus();
-      },
-    }, el("i", { style: { background: `var(${shade})` } }), el("bdi", {}, visible(name)));
+    const entry = (code, name, shade) =>
+      el(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(!hidden.has(code)),
+          onclick: () => {
+            if (!hidden.delete(code)) hidden.add(code);
+            paint();
+            legend.querySelectorAll("button")[[...names.keys(), OTHER].indexOf(code)]?.focus();
+          },
+        },
+        el("i", { style: { background: `var(${shade})` } }),
+        el("bdi", {}, visible(name)),
+      );
     const rest = scatter.codes.includes(OTHER);
-    legend.replaceChildren(...names.map((name, code) => entry(code, name, shades[code])), rest ? entry(OTHER, "other", "--m-other") : "");
+    legend.replaceChildren(
+      ...names.map((name, code) => entry(code, name, shades[code])),
+      rest ? entry(OTHER, "other", "--m-other") : "",
+    );
   }
 
   function placeOf(row) {
@@ -161,7 +258,8 @@ export function mapView(root) {
   // Rings and names over the points: the history, what was found, what is chosen.
   function drawMarks() {
     if (!scatter?.number) return;
-    const context = marks.getContext("2d"), ratio = scatter.ratio;
+    const context = marks.getContext("2d"),
+      ratio = scatter.ratio;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, marks.width, marks.height);
     context.font = "600 12px system-ui, sans-serif";
@@ -176,10 +274,12 @@ export function mapView(root) {
       context.arc(left, top, 7, 0, 7);
       context.stroke();
       if (!named) return;
-      const words = nameOf(item).slice(0, 32), wide = context.measureText(words).width;
+      const words = nameOf(item).slice(0, 32),
+        wide = context.measureText(words).width;
       const right = left + 12 + wide > marks.width / ratio;
       const from = right ? left - 12 - wide : left + 12;
-      if (taken.some(([x, y, w]) => Math.abs(y - top) < 16 && from < x + w && x < from + wide)) return;
+      if (taken.some(([x, y, w]) => Math.abs(y - top) < 16 && from < x + w && x < from + wide))
+        return;
       taken.push([from, top, wide]);
       context.save();
       context.strokeStyle = inks["--stage"];
@@ -227,18 +327,24 @@ export function mapView(root) {
     tip.hidden = true;
     if (scatter) drawMarks();
     if (row < 0) return;
-    hoverTimer = setTimeout(async () => {
-      try {
-        const item = await itemAt(row, signal);
-        if (!item || hovered !== row) return;
-        tip.replaceChildren(el("b", {}, titled(item)), el("div", {}, popularity(item, runOf().num_items)));
-        tip.hidden = false;
-        drawMarks();
-        if (speak) spoken.textContent = `${nameOf(item)}, ${popularity(item, runOf().num_items)}`;
-      } catch {
-        // A name that does not come is not worth an alarm: the next hover asks again.
-      }
-    }, known.has(row) ? 0 : 60);
+    hoverTimer = setTimeout(
+      async () => {
+        try {
+          const item = await itemAt(row, signal);
+          if (!item || hovered !== row) return;
+          tip.replaceChildren(
+            el("b", {}, titled(item)),
+            el("div", {}, popularity(item, runOf().num_items)),
+          );
+          tip.hidden = false;
+          drawMarks();
+          if (speak) spoken.textContent = `${nameOf(item)}, ${popularity(item, runOf().num_items)}`;
+        } catch {
+          // A name that does not come is not worth an alarm: the next hover asks again.
+        }
+      },
+      known.has(row) ? 0 : 60,
+    );
   }
 
   async function openRow(row) {
@@ -261,7 +367,11 @@ export function mapView(root) {
   function show(item) {
     chosen = item;
     if (!scatter?.points || item.row * 2 >= scatter.points.length) return;
-    scatter.move({ x: scatter.points[2 * item.row], y: scatter.points[2 * item.row + 1], zoom: Math.max(6, scatter.view.zoom) });
+    scatter.move({
+      x: scatter.points[2 * item.row],
+      y: scatter.points[2 * item.row + 1],
+      zoom: Math.max(6, scatter.view.zoom),
+    });
     spoken.textContent = `${nameOf(item)} is in the middle of the map.`;
   }
 
@@ -274,7 +384,8 @@ export function mapView(root) {
     drawMarks();
   }
   new ResizeObserver(resize).observe(stage);
-  for (const query of ["(prefers-color-scheme: dark)"]) matchMedia(query).addEventListener("change", paint);
+  for (const query of ["(prefers-color-scheme: dark)"])
+    matchMedia(query).addEventListener("change", paint);
 
   const fingers = new Map();
   const local = (event) => {
@@ -290,7 +401,8 @@ export function mapView(root) {
   });
   stage.addEventListener("pointermove", (event) => {
     if (!scatter) return;
-    const [left, top] = local(event), last = fingers.get(event.pointerId);
+    const [left, top] = local(event),
+      last = fingers.get(event.pointerId);
     if (!last) return setHover(rowAt(left, top));
     const others = [...fingers].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
     dragged += Math.hypot(left - last[0], top - last[1]);
@@ -301,7 +413,11 @@ export function mapView(root) {
       return scatter.zoomAt((left + x) / 2, (top + y) / 2, by);
     }
     const [wide, high] = scatter.one;
-    scatter.move({ ...scatter.view, x: scatter.view.x - (left - last[0]) * wide, y: scatter.view.y + (top - last[1]) * high });
+    scatter.move({
+      ...scatter.view,
+      x: scatter.view.x - (left - last[0]) * wide,
+      y: scatter.view.y + (top - last[1]) * high,
+    });
   });
   const lift = (event) => {
     const single = fingers.size === 1 && fingers.delete(event.pointerId);
@@ -311,16 +427,30 @@ export function mapView(root) {
   stage.addEventListener("pointerup", lift);
   stage.addEventListener("pointercancel", lift);
   stage.addEventListener("pointerleave", () => setHover(-1));
-  stage.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    scatter?.zoomAt(...local(event), Math.exp(-Math.max(-200, Math.min(200, event.deltaY)) / 300));
-  }, { passive: false });
+  stage.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      scatter?.zoomAt(
+        ...local(event),
+        Math.exp(-Math.max(-200, Math.min(200, event.deltaY)) / 300),
+      );
+    },
+    { passive: false },
+  );
   stage.addEventListener("keydown", (event) => {
     if (!scatter || event.ctrlKey || event.metaKey || event.altKey) return;
-    const step = 0.15 / scatter.view.zoom, { x, y } = scatter.view;
-    const moves = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
+    const step = 0.15 / scatter.view.zoom,
+      { x, y } = scatter.view;
+    const moves = {
+      ArrowLeft: [-step, 0],
+      ArrowRight: [step, 0],
+      ArrowUp: [0, step],
+      ArrowDown: [0, -step],
+    };
     const middle = () => rowAt(stage.clientWidth / 2, stage.clientHeight / 2);
-    if (event.key in moves) scatter.move({ ...scatter.view, x: x + moves[event.key][0], y: y + moves[event.key][1] });
+    if (event.key in moves)
+      scatter.move({ ...scatter.view, x: x + moves[event.key][0], y: y + moves[event.key][1] });
     else if (event.key === "+" || event.key === "=") zoom(1.4);
     else if (event.key === "-" || event.key === "−") zoom(1 / 1.4);
     else if (event.key === "0" || event.key === "Home") home();

@@ -43,8 +43,19 @@ function setUpTheme(changed) {
 }
 
 async function changeRun(run, other) {
-  const history = await itemsOf(state.history.map((item) => item.key), run);
-  update({ run, other: other === run ? null : other, history, filters: {}, traits: {}, typed: "", k: 10 });
+  const history = await itemsOf(
+    state.history.map((item) => item.key),
+    run,
+  );
+  update({
+    run,
+    other: other === run ? null : other,
+    history,
+    filters: {},
+    traits: {},
+    typed: "",
+    k: 10,
+  });
 }
 
 function drawHeader(changed) {
@@ -55,11 +66,16 @@ function drawHeader(changed) {
     else link.removeAttribute("aria-current");
   }
   if (changed.has("run") || changed.has("runs") || changed.has("other")) {
-    const options = (chosen) => state.runs.map(({ name }) => el("option", { value: name, selected: name === chosen }, visible(name)));
+    const options = (chosen) =>
+      state.runs.map(({ name }) =>
+        el("option", { value: name, selected: name === chosen }, visible(name)),
+      );
     at("run").replaceChildren(...options(state.run));
     at("run").disabled = state.runs.length < 2;
-    at("other").replaceChildren(el("option", { value: "", selected: state.other === null }, "none"),
-      ...options(state.other).filter((option) => option.value !== state.run));
+    at("other").replaceChildren(
+      el("option", { value: "", selected: state.other === null }, "none"),
+      ...options(state.other).filter((option) => option.value !== state.run),
+    );
     at("other-field").hidden = state.runs.length < 2;
   }
   if (changed.has("view")) {
@@ -80,7 +96,11 @@ async function start() {
     state.runs = runs;
     const { had, ...asked } = readAddress();
     const history = await itemsOf(had, asked.run);
-    const views = { map: mapView(at("map")), explore: exploreView(at("explore")), about: aboutView(at("about")) };
+    const views = {
+      map: mapView(at("map")),
+      explore: exploreView(at("explore")),
+      about: aboutView(at("about")),
+    };
     setUpItem({ showOnMap: (item) => views.map.show(item) });
     repaint = () => views.map.repaint();
     subscribe(drawHeader);
@@ -88,7 +108,9 @@ async function start() {
     boot.hidden = true;
     update({ ...asked, runs, history });
     at("run").addEventListener("change", (event) => changeRun(event.target.value, state.other));
-    at("other").addEventListener("change", (event) => update({ other: event.target.value || null }));
+    at("other").addEventListener("change", (event) =>
+      update({ other: event.target.value || null }),
+    );
     addEventListener("hashchange", followAddress);
   } catch (error) {
     boot.setAttribute("role", "none");
@@ -99,8 +121,12 @@ async function start() {
 async function followAddress() {
   const { had, ...asked } = readAddress();
   const history = await itemsOf(had, asked.run);
-  const same = history.length === state.history.length && history.every((item, place) => item.key === state.history[place].key);
-  const changes = Object.fromEntries(Object.entries(asked).filter(([name, value]) => state[name] !== value));
+  const same =
+    history.length === state.history.length &&
+    history.every((item, place) => item.key === state.history[place].key);
+  const changes = Object.fromEntries(
+    Object.entries(asked).filter(([name, value]) => state[name] !== value),
+  );
   update(same ? changes : { ...changes, history });
   if ("view" in changes) {
     at("main").focus({ preventScroll: true });

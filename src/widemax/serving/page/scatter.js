@@ -46,7 +46,10 @@ function shuffled(number) {
 
 function program(gl) {
   const made = gl.createProgram();
-  for (const [kind, text] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+  for (const [kind, text] of [
+    [gl.VERTEX_SHADER, VERTEX],
+    [gl.FRAGMENT_SHADER, FRAGMENT],
+  ]) {
     const shader = gl.createShader(kind);
     gl.shaderSource(shader, text);
     gl.compileShader(shader);
@@ -55,7 +58,8 @@ function program(gl) {
   gl.bindAttribLocation(made, 0, "place");
   gl.bindAttribLocation(made, 1, "code");
   gl.linkProgram(made);
-  if (!gl.getProgramParameter(made, gl.LINK_STATUS) && !gl.isContextLost()) throw new Error(gl.getProgramInfoLog(made));
+  if (!gl.getProgramParameter(made, gl.LINK_STATUS) && !gl.isContextLost())
+    throw new Error(gl.getProgramInfoLog(made));
   return made;
 }
 
@@ -69,11 +73,21 @@ class WebGLPainter {
   setUp() {
     const { gl } = this;
     this.program = program(gl);
-    this.at = Object.fromEntries(["view", "size", "alpha", "palette"].map((name) => [name, gl.getUniformLocation(this.program, name)]));
-    this.buffers = { points: gl.createBuffer(), codes: gl.createBuffer(), order: gl.createBuffer() };
+    this.at = Object.fromEntries(
+      ["view", "size", "alpha", "palette"].map((name) => [
+        name,
+        gl.getUniformLocation(this.program, name),
+      ]),
+    );
+    this.buffers = {
+      points: gl.createBuffer(),
+      codes: gl.createBuffer(),
+      order: gl.createBuffer(),
+    };
     this.texture = gl.createTexture();
     gl.bindTexture(gl.TEXTURE_2D, this.texture);
-    for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, name, gl.NEAREST);
+    for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER])
+      gl.texParameteri(gl.TEXTURE_2D, name, gl.NEAREST);
     gl.useProgram(this.program);
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
@@ -107,7 +121,8 @@ class WebGLPainter {
     gl.viewport(0, 0, width, height);
     gl.clearColor(background[0] / 255, background[1] / 255, background[2] / 255, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
-    const sx = (2 * scales[0]) / width, sy = (2 * scales[1]) / height;
+    const sx = (2 * scales[0]) / width,
+      sy = (2 * scales[1]) / height;
     gl.uniform4f(at.view, sx, sy, -x * sx, -y * sy);
     gl.uniform1f(at.size, size);
     gl.uniform1f(at.alpha, alpha);
@@ -121,7 +136,8 @@ function stamp(side) {
   const middle = (side - 1) / 2;
   for (let down = 0; down < side; down++) {
     for (let right = 0; right < side; right++) {
-      if (side < 4 || (right - middle) ** 2 + (down - middle) ** 2 <= (side / 2) ** 2) places.push([right, down]);
+      if (side < 4 || (right - middle) ** 2 + (down - middle) ** 2 <= (side / 2) ** 2)
+        places.push([right, down]);
     }
   }
   return places;
@@ -132,21 +148,32 @@ class PlainPainter {
     this.context = canvas.getContext("2d", { alpha: false });
   }
 
-  setPoints(points, order) { Object.assign(this, { points, order }); }
-  setCodes(codes) { this.codes = codes; }
-  setPalette(palette) { this.palette = palette; }
+  setPoints(points, order) {
+    Object.assign(this, { points, order });
+  }
+  setCodes(codes) {
+    this.codes = codes;
+  }
+  setPalette(palette) {
+    this.palette = palette;
+  }
 
   draw({ scales, x, y, width, height, size, alpha, background, number }) {
-    if (this.image?.width !== width || this.image.height !== height) this.image = this.context.createImageData(width, height);
-    const { points, order, codes, palette } = this, { data } = this.image;
+    if (this.image?.width !== width || this.image.height !== height)
+      this.image = this.context.createImageData(width, height);
+    const { points, order, codes, palette } = this,
+      { data } = this.image;
     const [red, green, blue] = background;
     new Uint32Array(data.buffer).fill(((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
-    const side = Math.max(1, Math.round(size)), part = Math.round(alpha * 256);
+    const side = Math.max(1, Math.round(size)),
+      part = Math.round(alpha * 256);
     const steps = Int32Array.from(stamp(side), ([right, down]) => 4 * (down * width + right));
-    const across = width / 2 - side / 2 - x * scales[0] + 0.5, up = height / 2 - side / 2 + y * scales[1] + 0.5;
+    const across = width / 2 - side / 2 - x * scales[0] + 0.5,
+      up = height / 2 - side / 2 + y * scales[1] + 0.5;
     for (let place = 0; place < number; place++) {
       const row = order[place];
-      const left = Math.floor(points[2 * row] * scales[0] + across), top = Math.floor(up - points[2 * row + 1] * scales[1]);
+      const left = Math.floor(points[2 * row] * scales[0] + across),
+        top = Math.floor(up - points[2 * row + 1] * scales[1]);
       // A point at the very edge is left out whole.
       if (left < 0 || top < 0 || left + side > width || top + side > height) continue;
       const colour = 4 * codes[row];
@@ -180,7 +207,9 @@ export class Scatter {
     this.number = 0;
     this.background = [255, 255, 255];
     this.palette = new Uint8Array(1024).fill(255);
-    const gl = hasGraphicsCard() && canvas.getContext("webgl2", { antialias: false, alpha: false, preserveDrawingBuffer: true });
+    const gl =
+      hasGraphicsCard() &&
+      canvas.getContext("webgl2", { antialias: false, alpha: false, preserveDrawingBuffer: true });
     this.painter = gl ? new WebGLPainter(canvas, gl) : new PlainPainter(canvas);
     canvas.dataset.painter = gl ? "webgl2" : "2d";
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
@@ -214,7 +243,9 @@ export class Scatter {
   // axes have no common unit.
   get scales() {
     const { width, height } = this.canvas;
-    return [Math.min(width, 2 * height), Math.min(height, 2 * width)].map((side) => this.view.zoom * side * 0.47);
+    return [Math.min(width, 2 * height), Math.min(height, 2 * width)].map(
+      (side) => this.view.zoom * side * 0.47,
+    );
   }
 
   // Units of the points for one pixel of the page, across and up.
@@ -224,7 +255,8 @@ export class Scatter {
 
   resize(width, height, ratio) {
     this.ratio = ratio;
-    const wide = Math.max(1, Math.round(width * ratio)), high = Math.max(1, Math.round(height * ratio));
+    const wide = Math.max(1, Math.round(width * ratio)),
+      high = Math.max(1, Math.round(height * ratio));
     if (this.canvas.width === wide && this.canvas.height === high) return;
     this.canvas.width = wide;
     this.canvas.height = high;
@@ -233,12 +265,18 @@ export class Scatter {
 
   toPoint(left, top) {
     const { canvas, view, scales, ratio } = this;
-    return [view.x + (left * ratio - canvas.width / 2) / scales[0], view.y - (top * ratio - canvas.height / 2) / scales[1]];
+    return [
+      view.x + (left * ratio - canvas.width / 2) / scales[0],
+      view.y - (top * ratio - canvas.height / 2) / scales[1],
+    ];
   }
 
   toScreen(x, y) {
     const { canvas, view, scales, ratio } = this;
-    return [((x - view.x) * scales[0] + canvas.width / 2) / ratio, (canvas.height / 2 - (y - view.y) * scales[1]) / ratio];
+    return [
+      ((x - view.x) * scales[0] + canvas.width / 2) / ratio,
+      (canvas.height / 2 - (y - view.y) * scales[1]) / ratio,
+    ];
   }
 
   move(view) {
@@ -272,16 +310,27 @@ export class Scatter {
     const { canvas, view, scales, number, background } = this;
     const size = this.pointSize() * (this.ratio ?? 1);
     // Where points lie on each other they are let through, so that density is seen.
-    const alpha = Math.min(0.9, Math.max(0.3, 0.3 + 0.6 * Math.min(1, (view.zoom * 60000) / number)));
+    const alpha = Math.min(
+      0.9,
+      Math.max(0.3, 0.3 + 0.6 * Math.min(1, (view.zoom * 60000) / number)),
+    );
     this.painter.draw({
-      scales, x: view.x, y: view.y, width: canvas.width, height: canvas.height, size, alpha, background,
+      scales,
+      x: view.x,
+      y: view.y,
+      width: canvas.width,
+      height: canvas.height,
+      size,
+      alpha,
+      background,
       number: this.moving ? Math.min(number, MOVING) : number,
     });
     this.drawn();
   }
 
   pointSize() {
-    const rest = this.number < 3000 ? 6 : this.number < 20000 ? 4 : this.number < 150000 ? 2.6 : 1.5;
+    const rest =
+      this.number < 3000 ? 6 : this.number < 20000 ? 4 : this.number < 150000 ? 2.6 : 1.5;
     return Math.min(14, rest * Math.max(1, this.view.zoom) ** 0.4);
   }
 }

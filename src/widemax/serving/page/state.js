@@ -9,13 +9,13 @@ export const MOST_HISTORY = 100;
 export const state = {
   view: "explore",
   runs: [],
-  run: null,      // the name of the run
-  other: null,    // a second one beside it
-  history: [],    // items, oldest first
+  run: null, // the name of the run
+  other: null, // a second one beside it
+  history: [], // items, oldest first
   user: null,
   filters: {},
-  traits: {},     // of somebody new, by the names of the users' features
-  typed: "",      // what they typed just now, for a run that reads it
+  traits: {}, // of somebody new, by the names of the users' features
+  typed: "", // what they typed just now, for a run that reads it
   includeSeen: false,
   k: 10,
 };
@@ -88,7 +88,8 @@ export function readAddress() {
 export async function itemsOf(keys, run) {
   const known = new Map(run === state.run ? state.history.map((item) => [item.key, item]) : []);
   const found = await Promise.allSettled(
-    keys.map((key) => (known.has(key) ? known.get(key) : get("item", { key, run }))));
+    keys.map((key) => (known.has(key) ? known.get(key) : get("item", { key, run }))),
+  );
   const there = found.filter((each) => each.status === "fulfilled").map((each) => each.value);
   const lost = keys.length - there.length;
   if (lost) toast(`${lost} of ${keys.length} items of this address are not in the run.`);
@@ -100,7 +101,9 @@ export function personFor(run) {
   const known = new Set((run.user_features ?? []).map((each) => each.name));
   const traits = Object.entries(state.traits).filter(([name]) => known.has(name));
   return {
-    run: run.name, user: state.user, history: state.history.map((item) => item.key),
+    run: run.name,
+    user: state.user,
+    history: state.history.map((item) => item.key),
     ...(traits.length && can("features", run) ? { features: Object.fromEntries(traits) } : {}),
     ...(state.typed && can("search", run) ? { search: state.typed } : {}),
   };
