@@ -82,7 +82,6 @@ function drawLines(series, { x, y, width, logX, logY }) {
     (_, place) => place % Math.ceil(across.ticks.length / few) === 0,
   );
   const parts = frame({
-    across,
     up,
     x,
     y,

@@ -262,7 +262,7 @@ export function mapView(root) {
       ratio = scatter.ratio;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, marks.width, marks.height);
-    context.font = "600 12px system-ui, sans-serif";
+    context.font = `600 12px ${getComputedStyle(stage).fontFamily}`;
     context.lineWidth = 2;
     context.lineJoin = "round";
     const taken = [];
