@@ -5,13 +5,15 @@ STAMP := $(VENV)/.installed
 # Two test processes, one thread each: two cores, and figures that do not depend on a thread count.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: help demo test check bench experiments clean
+.PHONY: help demo test check browser bench bench-serve experiments clean
 
 help:
 	@echo "make demo         simulate a shop, train on its log, recommend"
 	@echo "make test         lint, types, tests and doctests: what a change must pass"
 	@echo "make check        lint and types only"
+	@echo "make browser      install Debian's Chromium, which the browser tests drive"
 	@echo "make bench        measure speed and memory against named peers, and the commit before"
+	@echo "make bench-serve  only the server under load, for two minutes"
 	@echo "make experiments  run the longer measurements that the docs quote (hours)"
 	@echo "make clean        remove .venv and all caches"
 
@@ -33,6 +35,13 @@ check: $(STAMP)
 test: check
 	$(PYTEST)
 
+# Without a browser, or the right to install one, the browser tests are skipped and say so.
+browser:
+	@if command -v chromium >/dev/null; then echo "Chromium is here"; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; \
+	else echo "No apt-get, or not root: install Chromium by hand to run the browser tests"; fi
+
 # Each script of a folder, then a last command; one that misses a bar does not keep the others from
 # running.
 define run_all
@@ -48,6 +57,10 @@ endef
 
 bench: $(STAMP)
 	$(call run_all,benchmarks,$(BIN)/python benchmarks/_page.py --out benchmarks/results/page.md;)
+
+bench-serve: $(STAMP)
+	@mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/serving.py --check --json benchmarks/results/serving.json
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"

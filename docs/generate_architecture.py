@@ -59,9 +59,10 @@ ARROWS: Graph = {
         "comparison": "config declarations runs storage training",
         "advising": "config data declarations limits models runs sampling storage training",
         "reporting": "comparison config evaluation runs storage",
-        "cli": "advising auditing comparison config data declarations evaluation heads kernels "
-        "objectives reporting runs sampling scoring storage stores training validation vectors "
-        "vocabulary",
+        "serving": "config declarations evaluation limits runs storage vocabulary",
+        "cli": "advising auditing comparison config data declarations evaluation extras heads "
+        "kernels objectives reporting runs sampling scoring serving storage stores training "
+        "validation vectors vocabulary",
     }.items()
 }
 

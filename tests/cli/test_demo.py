@@ -80,8 +80,11 @@ def test_new_items_stand_higher_for_those_to_whose_taste_they_are(shown):
 def test_everything_that_is_printed_to_type_works(shown):
     _, output, figures = shown
     commands = printed_commands(output, "  ")
-    assert [words[0] for words in commands] == ["recommend", "similar", "evaluate", "index"]
-    answers = {words[0]: called(*words) for words in commands}
+    verbs = ["recommend", "similar", "evaluate", "index", "serve"]
+    assert [words[0] for words in commands] == verbs
+    # The last line opens the page, and does not end by itself: tests/serving has it.
+    assert output.splitlines()[-1].strip().startswith("widemax serve ")
+    answers = {words[0]: called(*words) for words in commands[:-1]}
     assert f"{figures['two-tower']['recall@20']:.4f}" in answers["evaluate"]
     assert "recall" in answers["index"]
     assert len(answers["similar"].splitlines()) == 10

@@ -65,7 +65,7 @@ Filters = Annotated[
     typer.Option(
         "--filter",
         metavar="CONDITION",
-        help="With --from: what must hold of an item, such as price<50; repeat for more.",
+        help="What must hold of an item: category=tea, price<50, price=2..5; repeat for more.",
     ),
 ]
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.")]

@@ -25,6 +25,7 @@ VERBS = (
     "index",
     "score",
     "export",
+    "serve",
     "report",
     "runs",
     "reproduce",

@@ -121,9 +121,11 @@ def _evaluate_log(
             run.evaluate_recommendations(ks=ks) if other is None else run.evaluate_on(other, ks=ks)
         )
     say_step(run)
+    protocol = run.protocol if other is None else f"{other}; {run.ranking}"
+    if other is None:
+        run.keep_evaluation(report)
     if not by_popularity:
         report = replace(report, buckets=())
-    protocol = run.protocol if other is None else f"{other}; {run.ranking}"
     if as_json:
         counts: dict[str, Any] = {
             "protocol": protocol,

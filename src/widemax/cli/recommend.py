@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,6 +46,18 @@ def recommend(
         str,
         typer.Option(help="What the user typed just now, for a run trained with --search-column."),
     ] = "",
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A feature of somebody new, for a run trained with --user-features; repeat for "
+            "more.",
+        ),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(help="An item that must not be among the answers; repeat for more."),
+    ] = None,
     all_users: Annotated[
         bool, typer.Option("--all-users", help="For every user of the log, into --out.")
     ] = False,
@@ -69,19 +81,26 @@ def recommend(
     if all_users != (out is not None):
         raise ValueError("--all-users and --out FILE are given together")
     asked = (user is not None) + bool(history) + all_users
-    if asked > 1 or (not asked and not search):
+    if asked > 1 or (not asked and not search and not feature):
         raise ValueError("give either --user or --history, or --all-users")
     if all_users and search:
         raise ValueError("--search is what one user typed, and --all-users asks for every user")
     if all_users and json:
         raise ValueError("--json has no effect with --all-users: the answers go to --out FILE")
-    if all_users and (database or table or filters):
-        raise ValueError("--from answers one user or history at a time, and not --all-users")
+    one_answer = {
+        "feature": feature, "filter": filters, "leave-out": leave_out, "from": database,
+        "table": table,
+    }  # fmt: skip
+    for flag, given in one_answer.items():
+        if all_users and given:
+            raise ValueError(f"--{flag} is for one answer, and --all-users asks for every user")
     if out is not None:
         _recommend_to_all(load_run(run, checkpoint), out, k)
         return
     stored = open_store(database, table, filters, exact=exact)
     if stored is not None:
+        if feature or leave_out:
+            raise ValueError("--feature and --leave-out ask the run itself, without --from")
         from widemax.runs.from_store import recommend_from
 
         store, conditions = stored
@@ -94,14 +113,43 @@ def recommend(
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
-    tables = None if search else load_tables(run, checkpoint, exact=exact)
+    wanted = _filters(filters or [])
+    chosen: dict[str, Any] = {"filters": wanted, "leave_out": leave_out or [], "k": k}
+    tables = None if search or feature else load_tables(run, checkpoint, exact=exact)
     if tables is not None:
-        loaded, found = tables, tables.recommend(history or None, user=user, k=k)
+        loaded, found = tables, tables.recommend(history or None, user=user, **chosen)
     else:
         loaded = load_run(run, checkpoint)
-        found = loaded.recommend(history or None, user=user, search=search, k=k, exact=exact)
+        found = loaded.recommend(
+            history or None,
+            user=user,
+            search=search,
+            features=_features(feature) if feature else None,
+            exact=exact,
+            **chosen,
+        )
     say_step(loaded)
     print_neighbours(found, as_json=json)
+
+
+def _filters(given: list[str]) -> dict[str, list[str]]:
+    """Return filters as they are typed; polars, which they are read with, is loaded for them."""
+    if not given:
+        return {}
+    from widemax.runs.item_columns import parse_filters
+
+    return parse_filters(given)
+
+
+def _features(given: list[str]) -> dict[str, str]:
+    """Return the features of somebody new as they are typed, each once."""
+    from widemax.runs.item_columns import parse_pairs
+
+    pairs = parse_pairs("feature", given)
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("--feature must name each feature once")
+    return found
 
 
 def _recommend_to_all(run: Run, out: Path, k: int) -> None:

@@ -111,10 +111,18 @@ class Index(ABC):
         """Take new rows into what is searched, if that is something else than ``rows``."""
 
     @torch.no_grad()
-    def search(self, queries: Tensor, k: int, *, exclude: Tensor | None = None) -> TopK:
+    def search(
+        self,
+        queries: Tensor,
+        k: int,
+        *,
+        exclude: Tensor | None = None,
+        allowed: Tensor | None = None,
+    ) -> TopK:
         """Return the k best classes of each row, leaving out ``exclude`` [B, E], padded with -1.
 
-        Both parts of the answer are [B, k], ending in id -1 with score -inf where fewer are left.
+        ``allowed``, bool [V], are the classes that may be found in any row. Both parts of the
+        answer are [B, k], ending in id -1 with score -inf where fewer are left.
         """
         _check_queries(queries, self.dimension)
         k = check_whole("k", k, 1, self.num_classes)
@@ -124,7 +132,15 @@ class Index(ABC):
             exclude = exclude.to(self.rows.vectors.device).repeat_interleave(interests, dim=0)
             exclude = exclude if exclude.numel() else None
         flat = self.rows.queries(queries.reshape(-1, self.dimension))
-        best = self._best(flat, k, exclude)
+        if allowed is None:
+            best = self._best(flat, k, exclude)
+        else:
+            if allowed.dtype != torch.bool or allowed.shape != (self.num_classes,):
+                raise ValueError(
+                    f"allowed must be bool [{self.num_classes}], got {allowed.dtype} "
+                    f"{list(allowed.shape)}"
+                )
+            best = self._best_among(flat, k, exclude, allowed.to(flat.device))
         best = TopK(ids=best.ids.to(queries.device), scores=best.scores.to(queries.device))
         if queries.dim() == 2:
             return best
@@ -134,6 +150,10 @@ class Index(ABC):
     @abstractmethod
     def _best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
         """Return the k best classes for queries [B, D] as ``Scorer.queries`` makes them."""
+
+    def _best_among(self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor) -> TopK:
+        """Return the k best of the allowed classes, bool [V]: by going through all of these."""
+        return self.rows.best_among(queries, k, exclude, allowed.nonzero()[:, 0])
 
 
 def _check_queries(queries: Tensor, dimension: int) -> None:

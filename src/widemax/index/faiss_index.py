@@ -20,6 +20,8 @@ from widemax.validation import ABSENT, check_whole
 
 # A search for a larger share of the classes visits so many that the products of all cost less.
 _LARGEST_SHARE = 1 / 50
+# Of what passes a filter in one class of two, twice as many are asked for, and as many again.
+_OVERFETCH = 2
 _MOST_LINKS, _MOST_BREADTH = 512, 2**20
 
 
@@ -78,6 +80,31 @@ class FaissIndex(Index):
         short = best.ids[:, -1] == ABSENT
         if bool(short.any()):
             whole = self.rows.best(queries[short], k, None if exclude is None else exclude[short])
+            best.ids[short], best.scores[short] = whole.ids, whole.scores
+        return best
+
+    def _best_among(self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor) -> TopK:
+        """Ask for as many more classes as are likely to be filtered out; where that is not enough,
+        go through all that are allowed."""
+        share = float(allowed.float().mean())
+        wanted = math.ceil(_OVERFETCH * k / max(share, 1e-9))
+        if wanted > self.num_classes * _LARGEST_SHARE:
+            return super()._best_among(queries, k, exclude, allowed)
+        found = self._best(queries, wanted, exclude)
+        passed = (found.ids >= 0) & allowed[found.ids.clamp(min=0)]
+        best = merge_topk(
+            [
+                TopK(
+                    ids=found.ids.masked_fill(~passed, ABSENT),
+                    scores=found.scores.masked_fill(~passed, -torch.inf),
+                )
+            ],
+            k,
+        )
+        short = best.ids[:, -1] == ABSENT
+        if bool(short.any()):
+            left_out = None if exclude is None else exclude[short]
+            whole = super()._best_among(queries[short], k, left_out, allowed)
             best.ids[short], best.scores[short] = whole.ids, whole.scores
         return best
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from widemax.candidates import TopK
+from widemax.candidates import TopK, merge_topk
 from widemax.heads import ScorerHead
 from widemax.heads.conversion import class_vectors_of
 from widemax.heads.exact import linear_topk
@@ -109,6 +109,19 @@ class ClassRows:
     def best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
         """Return the k best classes by going through all."""
         return linear_topk(queries, self.vectors, self.biases, k, exclude=exclude)
+
+    def best_among(self, queries: Tensor, k: int, exclude: Tensor | None, ids: Tensor) -> TopK:
+        """Return the k best of the classes ``ids`` [S], in rising order, by going through these."""
+        if not len(ids):
+            none = torch.full((len(queries), k), ABSENT, device=queries.device)
+            return TopK(ids=none, scores=torch.full_like(none, -torch.inf, dtype=queries.dtype))
+        if exclude is not None:
+            place = torch.searchsorted(ids, exclude.clamp(min=0)).clamp(max=len(ids) - 1)
+            exclude = torch.where(ids[place] == exclude, place, ABSENT)
+        biases = None if self.biases is None else self.biases[ids]
+        found = linear_topk(queries, self.vectors[ids], biases, min(k, len(ids)), exclude=exclude)
+        own = torch.where(found.ids < 0, ABSENT, ids[found.ids.clamp(min=0)])
+        return merge_topk([TopK(ids=own, scores=found.scores)], k)
 
 
 def model_digest(scorer: Scorer) -> str:

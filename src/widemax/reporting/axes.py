@@ -71,13 +71,13 @@ def axis_of(
 def label_of(value: float) -> str:
     """Return a number as a label has it.
 
-    >>> [label_of(each) for each in (0.25, 1000.0, 20_000.0, 1e6, 0.00012)]
-    ['0.25', '1,000', '20k', '1M', '0.00012']
+    >>> [label_of(each) for each in (0.25, 219.5, 1000.0, 20_000.0, 1e6, 0.00012)]
+    ['0.25', '219.5', '1,000', '20k', '1M', '0.00012']
     """
     for unit, sign in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= unit:
             return f"{value / (1e3 if sign == 'k' else unit):g}{sign}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
 
 
 def _even(low: float, high: float) -> list[float]:

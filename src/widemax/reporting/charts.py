@@ -12,8 +12,8 @@ from html import escape
 
 from widemax.reporting.axes import Axis, axis_of, label_of
 
-WIDTH, HEIGHT = 720, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 48
+WIDTH, HEIGHT = 560, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 14, 54
 COLOURS = 8
 _DASHES = ("", "6 4", "2 3", "9 3 2 3")
 
@@ -108,11 +108,12 @@ def bar_chart(
     across = Axis(-0.5, len(groups) - 0.5, _LEFT, WIDTH - _RIGHT)
     up = axis_of(_reach(series), HEIGHT - _BOTTOM, _TOP, from_zero=True)
     parts = [*_frame(across, up, "", y, x_labels=groups)]
-    wide = 0.8 / max(1, len(series))
+    # A bar of few is not a wall.
+    wide = min(0.8 / max(1, len(series)), 0.35)
     for number, each in enumerate(series):
         for place, (group, value) in enumerate(each.points):
-            left = across.place(group - 0.4 + number * wide)
-            right = across.place(group - 0.4 + (number + 0.92) * wide)
+            start = group + (number - len(series) / 2) * wide
+            left, right = across.place(start), across.place(start + 0.92 * wide)
             top = up.place(value)
             tip = escape(f"{groups[int(group)]}, {each.name}: {_figure(value)}", quote=True)
             parts.append(
@@ -184,15 +185,15 @@ def _frame(
     else:
         marks = [(across.place(value), label_of(value)) for value in across.ticks()]
     for at, label in marks:
-        yield f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>'
+        yield f'<text x="{at:.1f}" y="{bottom + 20}" text-anchor="middle">{label}</text>'
     yield f'<line class="axis" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{bottom}" y2="{bottom}"/>'
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     yield (
-        f'<text class="name" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x)}</text>'
+        f'<text class="name" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x)}</text>'
     )
     height = (_TOP + bottom) / 2
     yield (
-        f'<text class="name" transform="translate(14 {height:.0f}) rotate(-90)" '
+        f'<text class="name up" transform="translate(14 {height:.0f}) rotate(-90)" '
         f'text-anchor="middle">{escape(y)}</text>'
     )
 
@@ -221,7 +222,7 @@ def _whisker(
     low = max(value - error, up.low)
     return (
         f'<line class="s s{place}" x1="{x:.1f}" x2="{x:.1f}" y1="{up.place(low):.1f}" '
-        f'y2="{up.place(value + error):.1f}" stroke="{colour}" stroke-opacity="0.6"/>'
+        f'y2="{up.place(value + error):.1f}" stroke="{colour}" stroke-opacity="0.45"/>'
     )
 
 

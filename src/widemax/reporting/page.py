@@ -11,6 +11,9 @@ from importlib.resources import files
 
 from widemax.reporting.charts import COLOURS, Chart
 
+_NARROW = 4
+"""Columns of a table that stands beside others; one with more takes the whole width."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -26,6 +29,8 @@ class Table:
     """What the columns mean."""
     marked: Sequence[int] = ()
     """Rows that stand out."""
+    folded: bool = False
+    """Whether it is shown only when it is asked for: what is long, and looked up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +65,11 @@ def to_html(page: Page) -> str:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         f"script-src 'sha256-{digest}'"
     )
-    body = [f"<h1>{escape(page.title)}</h1>"]
+    body = [f'<h1>{escape(page.title)}</h1><div class="summary">']
     body += [f"<p>{escape(sentence)}</p>" for sentence in page.summary]
+    body.append('</div><div class="parts">')
     body += [_table(part) if isinstance(part, Table) else _chart(part) for part in page.parts]
-    body.append("<footer>")
+    body.append("</div><footer>")
     if page.command:
         body.append(f"<p>Made by</p><pre>{escape(page.command)}</pre>")
     body.append(f"<p>{escape(page.versions)}</p></footer>")
@@ -126,10 +132,14 @@ def _chart(chart: Chart) -> str:
 
 def _table(table: Table) -> str:
     about = f"<p>{escape(table.about)}</p>" if table.about else ""
-    return (
-        f"<section><h2>{escape(table.title)}</h2>{_rows(table.header, table.rows, table.marked)}"
-        f"{about}</section>"
-    )
+    rows = _rows(table.header, table.rows, table.marked) + about
+    title = escape(table.title)
+    if table.folded:
+        inside = f'<details class="folded"><summary>{title}</summary>{rows}</details>'
+    else:
+        inside = f"<h2>{title}</h2>{rows}"
+    wide = ' class="wide"' if table.folded or len(table.header) > _NARROW else ""
+    return f"<section{wide}>{inside}</section>"
 
 
 def _rows(header: Sequence[str], rows: Sequence[Sequence[str]], marked: Sequence[int] = ()) -> str:

@@ -112,4 +112,4 @@ def _settings(run: Run) -> Table:
         for name, option in config.options.items()
         if not switched_off(option, config.values)
     ]
-    return Table(title="Settings", header=["setting", "value"], rows=rows)
+    return Table(title="Settings", header=["setting", "value"], rows=rows, folded=True)

@@ -13,13 +13,21 @@ from widemax.declarations.options import shortened, shown
 from widemax.limits import check_whole
 from widemax.runs.description import stored_keys, stored_titles, stored_vocabulary
 from widemax.runs.lookup import ids_of_title, nearest_titles
-from widemax.vocabulary.spelling import MOST_COMPARED, Key, key_like, not_among
+from widemax.vocabulary.spelling import (
+    MOST_COMPARED,
+    Key,
+    UnknownNameError,
+    key_like,
+    nearest_spellings,
+    not_among,
+)
 from widemax.vocabulary.stored_keys import StoredKeys
 
 # Not loaded for the answers of a run that keeps its keys as arrays.
 if TYPE_CHECKING:
     import polars as pl
 
+    from widemax.runs.item_columns import ItemColumns
     from widemax.vocabulary import Vocabulary
 
 KEY = "key"
@@ -41,6 +49,20 @@ class Neighbour:
     """Its title, where the run has titles."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoredItem:
+    """An item, how a model scores it, and how probable that is."""
+
+    key: Key
+    """The word, or the item of the log."""
+    score: float
+    """The model's own score, as of ``recommend``."""
+    log_probability: float | None
+    """log P over the whole catalogue; None where the model gives it no probability."""
+    title: str = ""
+    """Its title, where the run has titles."""
+
+
 class Catalogue:
     """Keys, titles and ids of the classes of a run, read without torch.
 
@@ -52,11 +74,33 @@ class Catalogue:
         self.keys: StoredKeys | Vocabulary = (
             vocabulary or stored_keys(folder) or stored_vocabulary(folder)
         )
+        self._whole = self.keys.whole
+        self._listed: list[Key] | None = None
+        self._rows: dict[Key, int] | None = None
 
     @cached_property
     def shown(self) -> pl.DataFrame | None:
         """What the run shows of its items, a row for each class: titles, categories, prices."""
         return stored_titles(self.folder)
+
+    def prepare(self) -> None:
+        """Make a hash table of the keys, for whoever asks often: it costs more than one answer."""
+        self._listed = self.keys.keys_at(range(len(self.keys)))
+        self._rows = {key: row for row, key in enumerate(self._listed)}
+        _ = self.titles, self._lowered, self._rows_of_title
+
+    def rows_of(self, keys: Sequence[Key]) -> list[int | None]:
+        """Return the class of each key, which must be of the type of the others; None: no class."""
+        if self._rows is None:
+            return self.keys.rows_of(keys)
+        return [self._rows.get(key) for key in keys]
+
+    @cached_property
+    def columns(self) -> ItemColumns:
+        """What is known of the items beside their titles, to be shown and to choose by."""
+        from widemax.runs.item_columns import ItemColumns
+
+        return ItemColumns.open(self.folder, self.shown)
 
     @cached_property
     def titles(self) -> list[str] | None:
@@ -69,14 +113,33 @@ class Catalogue:
     def _lowered(self) -> list[str]:
         return [title.lower() for title in self.titles or []]
 
+    @cached_property
+    def _rows_of_title(self) -> dict[str, list[int]]:
+        """The classes of each whole title, in small letters, for a catalogue that is prepared."""
+        found: dict[str, list[int]] = {}
+        for row, title in enumerate(self._lowered):
+            found.setdefault(title, []).append(row)
+        return found
+
+    def _titled(self, text: str) -> list[int]:
+        """Return the classes whose titles a text names, as ``ids_of_title`` has it."""
+        wanted = text.strip().lower()
+        if self._rows is not None and wanted and wanted in self._rows_of_title:
+            return self._rows_of_title[wanted]
+        return ids_of_title(self._lowered, text)
+
     def neighbours(self, ids: Sequence[int], scores: Iterable[float]) -> list[Neighbour]:
         """Return classes with their scores, as people know them."""
-        keys, known = self.keys.keys_at(ids), self.titles
+        keys, known = self._keys_at(ids), self.titles
         titles = [""] * len(keys) if known is None else [known[row] for row in ids]
         return [
             Neighbour(key=key, score=score, title=title)
             for key, score, title in zip(keys, scores, titles, strict=True)
         ]
+
+    def _keys_at(self, ids: Sequence[int]) -> list[Key]:
+        listed = self._listed
+        return self.keys.keys_at(ids) if listed is None else [listed[row] for row in ids]
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
@@ -85,7 +148,7 @@ class Catalogue:
         are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
         own = self._own_id(text)
-        ids = ids_of_title(self._lowered, text) if own is None else [own]
+        ids = self._titled(text) if own is None else [own]
         ids = ids[: check_whole("k", k, 1, 2**31)]
         return self.neighbours(ids, [0.0] * len(ids))
 
@@ -98,51 +161,63 @@ class Catalogue:
             raise ValueError(f"keys must be a list, got {shown(keys)}; a user is named by user=")
         given = [self._like_own(self._named(key), keys) for key in keys]
         unknown = None if strict or self.keys.unknown is None else self._own_id(self.keys.unknown)
-        found = [unknown if row is None else row for row in self.keys.rows_of(given)]
+        found = [unknown if row is None else row for row in self.rows_of(given)]
         for place, (key, row) in enumerate(zip(given, found, strict=True)):
             if row is None:
                 total = len(self.keys)
                 first = self.keys.keys_at(range(min(total, MOST_COMPARED)))
-                raise ValueError(f"keys[{place}] {not_among(key, first, total)}")
+                raise UnknownNameError(
+                    f"keys[{place}] {not_among(key, first, total)}", nearest_spellings(key, first)
+                )
         return [row for row in found if row is not None]
 
     def _like_own(self, key: Key, keys: Sequence[Key]) -> Key:
         """Return a key as those of the run are; raise if it cannot be one."""
         if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise ValueError(f"keys must hold strings or whole numbers, got {shown(key)}")
-        if not self.keys.whole and not isinstance(key, str):
+        if not self._whole and not isinstance(key, str):
             raise ValueError("keys must hold strings like the vocabulary, got whole numbers")
-        own = key_like(key, whole=self.keys.whole)
+        own = key_like(key, whole=self._whole)
         if own is None:
             raise ValueError(f"keys must be whole numbers like those of the run, got {keys!r}")
         return own
 
     def _own_id(self, text: Key) -> int | None:
         """Return the class whose key a text is, which may be a whole number; None if it is none."""
-        key = key_like(text, whole=self.keys.whole)
-        # A scan: a hash table of a large catalogue would cost more than the answer.
-        return None if key is None else self.keys.rows_of([key])[0]
+        key = key_like(text, whole=self._whole)
+        return None if key is None else self.rows_of([key])[0]
 
     def _named(self, text: Key) -> Key:
         """Return the key that a text names: as it is, or as the title of one item alone."""
         if self.titles is None or not isinstance(text, str):
             return text
         own = self._own_id(text)
-        ids = ids_of_title(self._lowered, text) if own is None else [own]
+        ids = self._titled(text) if own is None else [own]
         if len(ids) == 1:
-            return self.keys.keys_at(ids)[0]
+            return self._keys_at(ids)[0]
         wanted = shortened(repr(text))
         if not ids:
-            near = " or ".join(repr(each) for each in nearest_titles(self.titles, text))
-            hint = f"; did you mean {near}?" if near else ""
-            raise ValueError(f"{wanted} is neither a key nor in a title of {self.folder}{hint}")
+            near = nearest_titles(self.titles, text)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise UnknownNameError(
+                f"{wanted} is neither a key nor in a title of {self.folder}{hint}", near
+            )
         some = ", ".join(f"{each.key} ({each.title})" for each in self.find(text, k=_MOST_NAMED))
         more = "" if len(ids) <= _MOST_NAMED else f" and {len(ids) - _MOST_NAMED:,} more"
-        raise ValueError(f"{wanted} is in the titles of {len(ids):,} items: {some}{more}")
+        raise UnknownNameError(
+            f"{wanted} is in the titles of {len(ids):,} items: {some}{more}",
+            [str(each) for each in self.keys.keys_at(ids[:_MOST_NAMED])],
+        )
+
+
+def title_column(shown: pl.DataFrame) -> str | None:
+    """Return which column of a table people know an item by; None if none is like that."""
+    named = [name for name in shown.columns if name != KEY]
+    known = [name for word in _TITLE_WORDS for name in named if word in name.lower()]
+    return known[0] if known else None
 
 
 def titles_of(shown: pl.DataFrame) -> list[str] | None:
-    """Return the column of a table that people know an item by; None if it has none."""
-    named = [name for name in shown.columns if name != KEY]
-    known = [name for word in _TITLE_WORDS for name in named if word in name.lower()]
-    return ["" if title is None else str(title) for title in shown[known[0]]] if known else None
+    """Return what people know each item by; None if the table has no column of that."""
+    name = title_column(shown)
+    return None if name is None else ["" if title is None else str(title) for title in shown[name]]

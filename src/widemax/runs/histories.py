@@ -9,8 +9,16 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from widemax.declarations.options import shortened
 from widemax.runs.description import check_unchanged, has_file
-from widemax.vocabulary.spelling import Key, key_like
+from widemax.vocabulary.spelling import (
+    MOST_COMPARED,
+    Key,
+    UnknownNameError,
+    key_like,
+    nearest_spellings,
+    quoted,
+)
 
 HISTORIES = "histories.parquet"
 USER, ITEMS_OF = "user", "items"
@@ -58,6 +66,28 @@ def num_users(path: Path) -> int:
     with _errors(path):
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         return int(table.select(pl.len()).collect().item())
+
+
+def user_lengths(path: Path) -> tuple[pl.Series, pl.Series]:
+    """Return all users, in their order, and how many items each had."""
+    with _errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        found = table.select(USER, pl.col(ITEMS_OF).list.len()).collect()
+    return found[USER], found[ITEMS_OF]
+
+
+def unknown_user(path: Path, folder: Path, user: Key | None) -> UnknownNameError:
+    """Return the error that says that a run does not know a user, with the nearest spellings."""
+    with _errors(path):
+        table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        first = table.select(USER).head(MOST_COMPARED).collect()[USER].cast(pl.String).to_list()
+    near = nearest_spellings(user, first)
+    hint = f"; nearest: {', '.join(map(quoted, near))}" if near else ""
+    return UnknownNameError(
+        f"user {shortened(repr(user))} is not among the {num_users(path):,} users of "
+        f"{folder}{hint}",
+        near,
+    )
 
 
 @contextmanager

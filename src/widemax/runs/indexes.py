@@ -82,6 +82,13 @@ def stored_index(folder: Path, head: ScorerHead) -> Index | None:
 
 
 @torch.no_grad()
-def search(index: Index, model: Model, batch: WindowBatch, k: int, exclude: Tensor | None) -> TopK:
-    """Return what an index finds for a batch."""
-    return index.search(model.hidden(batch), k, exclude=exclude)
+def search(
+    index: Index,
+    model: Model,
+    batch: WindowBatch,
+    k: int,
+    exclude: Tensor | None,
+    allowed: Tensor | None = None,
+) -> TopK:
+    """Return what an index finds for a batch, of all classes or those that are allowed."""
+    return index.search(model.hidden(batch), k, exclude=exclude, allowed=allowed)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 _NEAREST = 3
 # Titles stand in falling count of their items: who misspells one means a popular one.
 _MOST_COMPARED = 20_000
+_LONGEST_COMPARED = 200
 _IN_BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*\Z")
 
 
@@ -43,4 +44,8 @@ def nearest_titles(titles: Sequence[str], text: str) -> list[str]:
     known = [title for title in titles if title][:_MOST_COMPARED]
     # Of two that differ in their brackets alone the first, which is the more popular.
     titled = {_IN_BRACKETS.sub("", title.lower()): title for title in reversed(known)}
-    return [titled[each] for each in get_close_matches(text.strip().lower(), titled, n=_NEAREST)]
+    wanted = text.strip().lower()
+    # The comparison takes the product of the lengths, and nobody misspells a page.
+    if len(wanted) > _LONGEST_COMPARED:
+        return []
+    return [titled[each] for each in get_close_matches(wanted, titled, n=_NEAREST)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
@@ -27,7 +30,7 @@ from widemax.evaluation import (
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index, save_index
 from widemax.index.building import Kind
-from widemax.runs.catalogue import Catalogue, Neighbour
+from widemax.runs.catalogue import Catalogue, Neighbour, ScoredItem
 from widemax.runs.chosen_checkpoint import (
     BEST,
     chosen_because,
@@ -39,7 +42,13 @@ from widemax.runs.description import INDEX, check_run, has_grown
 from widemax.runs.export import check_destination
 from widemax.runs.folder import describe_source, stored_config
 from widemax.runs.generating import generate_ids
-from widemax.runs.histories import history_of, kept_histories, max_history, num_users
+from widemax.runs.histories import (
+    history_of,
+    kept_histories,
+    max_history,
+    unknown_user,
+    user_lengths,
+)
 from widemax.runs.indexes import (
     NUM_QUERIES,
     RECOMMEND,
@@ -51,6 +60,7 @@ from widemax.runs.indexes import (
     stored_index,
 )
 from widemax.runs.indexes import search as search_index
+from widemax.runs.item_columns import Filters, ItemColumns
 from widemax.runs.judging import (
     PROTOCOLS,
     asked_first,
@@ -66,6 +76,9 @@ from widemax.runs.kept_data import (
     refit_summary,
     stored_summary,
 )
+from widemax.runs.kept_evaluation import keep_evaluation
+from widemax.runs.map import map_of
+from widemax.runs.newcomers import FeatureValue, encode_newcomer, model_for
 from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.source import read_configured, read_with, split_source
 from widemax.runs.stored_vectors import analogy_of, nearest
@@ -79,6 +92,14 @@ if TYPE_CHECKING:
     from widemax.auditing.examining.examination import Stage
     from widemax.auditing.examining.findings import RunAudit
     from widemax.models import Model
+
+
+class _Question(NamedTuple):
+    """What a model is asked."""
+
+    model: Model
+    batch: WindowBatch
+    seen: Tensor
 
 
 class Run:
@@ -112,6 +133,7 @@ class Run:
         self._refitted = refitted_by(self.folder, found) is not None
         self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
         self.model = load_model(self.folder, found, self.config, self._counted)
+        self._kept_vectors: tuple[list[tuple[int, int]], Tensor] | None = None
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -131,6 +153,13 @@ class Run:
         return KeyedVectors(self.vocabulary.keys, vectors)
 
     def _vectors(self) -> Tensor:
+        """Return the vectors of the keys, computed again only if the model has changed."""
+        state = [(each.data_ptr(), each._version) for each in self.model.parameters()]
+        if self._kept_vectors is None or self._kept_vectors[0] != state:
+            self._kept_vectors = state, self._computed_vectors()
+        return self._kept_vectors[1]
+
+    def _computed_vectors(self) -> Tensor:
         own = self.model.key_vectors()
         if own is None and isinstance(self.model.head, ScorerHead):
             own = class_vectors_of(self.model.head)
@@ -164,6 +193,9 @@ class Run:
         *,
         user: Key | None = None,
         search: str = "",
+        features: Mapping[str, FeatureValue] | None = None,
+        filters: Filters | None = None,
+        leave_out: Sequence[Key] = (),
         k: int = 10,
         include_seen: bool = False,
         exact: bool = False,
@@ -171,41 +203,62 @@ class Run:
         """Return the ``k`` classes that best follow a history, oldest first; seen ones left out.
 
         The history is of keys, or titles of single items. Without one it is that of a ``user`` of
-        the log. Given both, the user's features count, and the history is the one given. ``search``
-        is what the user typed just now, for a run with a ``search_column``. Where an index was
-        built it is searched, unless ``exact``, and unless there are searches.
+        the log. Given both, the user's features count, and the history is the one given.
+        ``features`` are those of somebody new, for a run with ``user_features``. ``search`` is what
+        the user typed just now, for a run with a ``search_column``. ``filters`` name values of
+        features that items must have, {"category": ["tea"], "price": ["2..5"]}; ``leave_out`` are
+        keys that must not be among the answers. Where an index was built it is searched, unless
+        ``exact``, and unless there are searches.
         """
-        asked, ids = self._asked(history, user, search)
-        exclude = None if include_seen or not len(ids) else ids[None]
+        asked = self._question(history, user, search, features)
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
+        left_out = self._ids(leave_out, strict=True)
+        if not include_seen:
+            left_out = torch.cat([asked.seen, left_out])
+        exclude = left_out[None] if len(left_out) else None
+        allowed = torch.from_numpy(self.catalogue.columns.allowed(filters)) if filters else None
         index = None if exact else self._recommend_index
         if index is not None:
-            return self._neighbours(search_index(index, self.model, asked, k, exclude))
-        return self._neighbours(self.model.topk(asked, k, exclude=exclude))
+            found = search_index(index, asked.model, asked.batch, k, exclude, allowed)
+            return self._neighbours(found)
+        if allowed is not None:
+            others = (~allowed).nonzero()[:, 0]
+            exclude = torch.cat([left_out, others])[None]
+        return self._neighbours(asked.model.topk(asked.batch, k, exclude=exclude))
 
-    def _asked(
-        self, history: Sequence[Key] | None, user: Key | None, search: str
-    ) -> tuple[WindowBatch, Tensor]:
-        """Return the question what follows a history, and the classes that are in it."""
-        if history is None and user is None and not search:
+    def _question(
+        self,
+        history: Sequence[Key] | None,
+        user: Key | None,
+        search: str,
+        features: Mapping[str, FeatureValue] | None,
+    ) -> _Question:
+        """Return what the model is asked, with what was seen, and the model that is asked."""
+        if history is None and user is None and not search and features is None:
             raise ValueError("give a history or a user")
+        if user is not None and features is not None:
+            raise ValueError("features are those of somebody new: give them or a user, not both")
         if history is None and user is None:
             history = []
         ids = self._history_of(user) if history is None else self._ids(history)
         if search:
             ids = torch.cat([ids, self._typed(search)])
+        model, row = self.model, self._row_of(user)
+        if features is not None:
+            newcomer = encode_newcomer(self.data.user_features, features)
+            assert self.data.user_features is not None
+            model, row = model_for(self.model, self.data.user_features, newcomer), 0
         # Before the history comes nothing, which some models have a vector of their own for.
         reach = self.reach
         padding = torch.full((reach if self.model.causal else 1,), ABSENT)
         before = torch.tensor(self.before, dtype=torch.int64)
-        context = torch.cat([padding, before, ids])[-reach:][None]
-        asked = WindowBatch(
-            context=context,
+        batch = WindowBatch(
+            context=torch.cat([padding, before, ids])[-reach:][None],
             targets=torch.tensor([ABSENT]),
-            users=torch.tensor([self._row_of(user)]),
+            users=torch.tensor([row]),
             ages=torch.zeros(1),
         )
-        return asked, ids
+        return _Question(model, batch, ids)
 
     @torch.no_grad()
     def store_queries(
@@ -220,9 +273,9 @@ class Run:
                 f"{type(self.model).__name__} does not rank items by products of vectors, so that "
                 "a database cannot search them"
             )
-        asked, ids = self._asked(history, user, search)
-        hidden = self.model.hidden(asked)
-        return query_points(self, hidden.flatten(0, -2)), ids.tolist()
+        asked = self._question(history, user, search, None)
+        hidden = self.model.hidden(asked.batch)
+        return query_points(self, hidden.flatten(0, -2)), asked.seen.tolist()
 
     def identity(self) -> tuple[str, str]:
         """Return the sha256 of what the run says of itself, and of the parameters that answer."""
@@ -233,6 +286,105 @@ class Run:
         """Return hidden states of users who were held out, at most so many; None: none were."""
         asked = self._queries(count)
         return None if asked is None else self.model.hidden(asked)
+
+    @torch.no_grad()
+    def score_items(
+        self,
+        items: Sequence[Key],
+        history: Sequence[Key] | None = None,
+        *,
+        user: Key | None = None,
+        search: str = "",
+        features: Mapping[str, FeatureValue] | None = None,
+    ) -> list[ScoredItem]:
+        """Return how the model scores given items after a history, in their order.
+
+        The arguments are those of ``recommend``; seen items are scored like all others. The log
+        probability is that of the model's softmax over the whole catalogue.
+        """
+        asked = self._question(history, user, search, features)
+        ids = self._ids(items, strict=True)
+        scores = asked.model.scores(asked.batch)[0, ids].tolist()
+        log_probs = asked.model.log_prob(asked.batch)[0, ids].tolist()
+        found = self.catalogue.neighbours(ids.tolist(), scores)
+        return [
+            ScoredItem(
+                key=each.key,
+                title=each.title,
+                score=each.score,
+                log_probability=log_prob if math.isfinite(log_prob) else None,
+            )
+            for each, log_prob in zip(found, log_probs, strict=True)
+        ]
+
+    def reasons(self, items: Sequence[Key], history: Sequence[Key]) -> list[Neighbour | None]:
+        """Return, for each item, that of the history with the nearest vector: why it may be there.
+
+        The score is the cosine. None where there is no history, or the model has no vectors.
+        """
+        if not len(items) or not len(history) or not self.has_vectors:
+            return [None] * len(items)
+        own = self.catalogue.ids(items, strict=True)
+        seen = self.catalogue.ids(list(dict.fromkeys(history)))
+        vectors = self._vectors().numpy()
+        cosines = _unit(vectors[own]) @ _unit(vectors[seen]).T
+        # An item may be in the history itself: another one is its reason.
+        cosines[np.equal.outer(own, seen)] = -np.inf
+        best = cosines.argmax(axis=1)
+        scores = cosines[np.arange(len(own)), best].tolist()
+        found = self.catalogue.neighbours([seen[place] for place in best.tolist()], scores)
+        return [each if math.isfinite(each.score) else None for each in found]
+
+    @property
+    def has_users(self) -> bool:
+        """Whether the run keeps the histories of users."""
+        return self._histories is not None
+
+    def users(self) -> tuple[pl.Series, pl.Series]:
+        """Return the users of the log, and how many items each had."""
+        if self._histories is None:
+            raise ValueError(f"{self.folder} has no users: give a history instead")
+        return user_lengths(self._histories)
+
+    @property
+    def saved_at(self) -> datetime:
+        """When the checkpoint was written that answers."""
+        return datetime.fromtimestamp(self._checkpoint.model_file().stat().st_mtime, UTC)
+
+    @property
+    def dimension(self) -> int | None:
+        """How long the vectors of the classes are; None if there are none."""
+        return int(self._vectors().shape[1]) if self.has_vectors else None
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether there are vectors of the classes, for ``similar``, ``map`` and ``reasons``."""
+        try:
+            self._vectors()
+        except ValueError:
+            return False
+        return True
+
+    def map(self) -> NDArray[np.float32]:
+        """Return a map of the classes, [V, 2] in −1 … 1: the plane in which vectors differ most.
+
+        It is computed once and kept in the folder.
+        """
+        return map_of(self.folder, self._vectors().numpy())
+
+    @property
+    def columns(self) -> ItemColumns:
+        """What is known of the items beside their titles, to be shown and to choose by."""
+        return self.catalogue.columns
+
+    def prepare(self) -> None:
+        """Load and compute now what many questions share: for a process that stays up.
+
+        An index that is not of this model is refused here, and not at the first question.
+        """
+        self.catalogue.prepare()
+        _ = self._recommend_index, self._similar_index, self._histories, self.columns
+        _ = self.has_vectors
 
     @torch.no_grad()
     def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
@@ -270,7 +422,7 @@ class Run:
         there = found.ids >= 0
         rows, places = there.nonzero().unbind(1)
         ids = found.ids[there].numpy()
-        known = self._catalogue.titles
+        known = self.catalogue.titles
         titles = {} if known is None else {"title": [known[row] or None for row in ids]}
         return pl.DataFrame(
             {
@@ -293,10 +445,7 @@ class Run:
             raise ValueError(f"{self.folder} has no users: give a history instead")
         found = None if user is None else history_of(path, user)
         if found is None:
-            raise ValueError(
-                f"user {shortened(repr(user))} is not among the {num_users(path):,} users of "
-                f"{self.folder}"
-            )
+            raise unknown_user(path, self.folder, user)
         return torch.tensor(found, dtype=torch.int64)
 
     @cached_property
@@ -307,7 +456,7 @@ class Run:
     def _neighbours(self, found: TopK) -> list[Neighbour]:
         kept = found.ids[0] >= 0
         ids, scores = (each[0][kept].tolist() for each in (found.ids, found.scores))
-        return self._catalogue.neighbours(ids, scores)
+        return self.catalogue.neighbours(ids, scores)
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
@@ -315,16 +464,17 @@ class Run:
         A key names its item. Otherwise those are found whose titles, whatever the case of letters,
         are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
-        return self._catalogue.find(text, k=k)
+        return self.catalogue.find(text, k=k)
 
     @cached_property
-    def _catalogue(self) -> Catalogue:
+    def catalogue(self) -> Catalogue:
+        """The classes as people name them: by key, by title, with what is shown of them."""
         return Catalogue(self.folder, self.vocabulary)
 
     @property
     def shown(self) -> pl.DataFrame | None:
         """What the run shows of its items, a row for each class: titles, categories, prices."""
-        return self._catalogue.shown
+        return self.catalogue.shown
 
     def build_index(
         self, kind: Kind = "auto", *, recall: float = 0.95, memory: int = 0
@@ -393,12 +543,12 @@ class Run:
         return int(rows[0]) if len(rows) else ABSENT
 
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
-        return torch.tensor(self._catalogue.ids(keys, strict=strict), dtype=torch.int64)
+        return torch.tensor(self.catalogue.ids(keys, strict=strict), dtype=torch.int64)
 
     def _nearest(self, query: NDArray[Any], k: int, left_out: list[int]) -> list[Neighbour]:
         k = check_whole("k", k, 1, 2**31)
         ids, scores = nearest(self._vectors().numpy(), query, k, left_out=left_out)
-        return self._catalogue.neighbours(ids.tolist(), scores.tolist())
+        return self.catalogue.neighbours(ids.tolist(), scores.tolist())
 
     @torch.no_grad()
     def score(self, sentence: str) -> list[tuple[str, float]]:
@@ -539,6 +689,11 @@ class Run:
             with_seen=self._ranks_seen,
         )
 
+    def keep_evaluation(self, report: RecommendationReport) -> None:
+        """Keep what ``evaluate_recommendations`` found in the folder, to be shown by ``serve``."""
+        counts = {"step": self.step, "users": report.users, "targets": report.targets}
+        keep_evaluation(self.folder, {"protocol": self.protocol, **counts, **report.metrics()})
+
     def read_other(self, path: str | Path, *, kind: str = "", histories: str = "auto") -> OtherData:
         """Return what a file asks that the run was not trained on, in the classes of the run.
 
@@ -675,3 +830,10 @@ class Run:
             return str(write(path, self, table=table))
         write(path, self if "run" in declaration.traits else self.vectors())
         return ""
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Return vectors [N, D], each of length 1, or of 0 if it was."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: NDArray[Any] = vectors / np.maximum(lengths, 1e-12)
+    return unit

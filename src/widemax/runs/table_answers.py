@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from widemax.config.toml import read_toml
-from widemax.declarations.options import shortened
 from widemax.limits import check_whole
 from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
 from widemax.runs.description import CONFIG, check_run, check_unchanged
-from widemax.runs.histories import history_of, kept_histories, max_history, num_users
+from widemax.runs.histories import history_of, kept_histories, max_history, unknown_user
 from widemax.runs.stored_vectors import best_rows
 from widemax.storage.arrays import Array, map_arrays
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.vocabulary.spelling import Key
+
+# polars takes time to load, and most questions have no filter.
+if TYPE_CHECKING:
+    from widemax.runs.item_columns import Filters
 
 Scores = NDArray[Any]
 
@@ -47,15 +50,26 @@ class TableAnswers:
         return opened if all(name in opened._arrays for name in opened._names()) else None
 
     def recommend(
-        self, history: Sequence[Key] | None = None, *, user: Key | None = None, k: int = 10
+        self,
+        history: Sequence[Key] | None = None,
+        *,
+        user: Key | None = None,
+        filters: Filters | None = None,
+        leave_out: Sequence[Key] = (),
+        k: int = 10,
     ) -> list[Neighbour]:
-        """Return the ``k`` classes that best follow a history, or that of a user; none of it."""
+        """Return the ``k`` classes that best follow a history, or that of a user; none of it.
+
+        Only those that pass the ``filters``, and none of ``leave_out``.
+        """
         ids = self._history_of(user) if history is None else self.catalogue.ids(history)
         k = min(check_whole("k", k, 1, 2**31), len(self.catalogue.keys))
         given = {name: self._arrays[value] for name, value in self._tables()}
         context = np.array(ids[-self._reach :], np.int64)
         scores = RULES[self._recipe["rule"]](context, given, self._recipe)
-        scores[ids] = -np.inf
+        scores[[*ids, *self.catalogue.ids(leave_out, strict=True)]] = -np.inf
+        if filters:
+            scores[~self.catalogue.columns.allowed(filters)] = -np.inf
         rows, found = best_rows(scores, k)
         there = found > -np.inf
         return self.catalogue.neighbours(rows[there].tolist(), found[there].tolist())
@@ -77,10 +91,7 @@ class TableAnswers:
             raise ValueError(f"{self.folder} has no users: give a history instead")
         found = None if user is None else history_of(path, user)
         if found is None:
-            raise ValueError(
-                f"user {shortened(repr(user))} is not among the {num_users(path):,} users of "
-                f"{self.folder}"
-            )
+            raise unknown_user(path, self.folder, user)
         return found
 
 

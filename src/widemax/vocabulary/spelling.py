@@ -37,6 +37,15 @@ def quoted(key: object) -> str:
     return repr(key)
 
 
+class UnknownNameError(ValueError):
+    """Something was named that there is not; ``suggestions`` are the nearest spellings."""
+
+    def __init__(self, message: str, suggestions: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.suggestions = list(suggestions)
+        """What may have been meant, the nearest first."""
+
+
 def not_among(key: object, first: Sequence[Key], total: int) -> str:
     """Return the end of a message about a missing key, with the nearest spellings if there are any.
 
@@ -46,10 +55,19 @@ def not_among(key: object, first: Sequence[Key], total: int) -> str:
     "is 'tae', which is not among the 2 keys; nearest: 'tea'"
     """
     message = f"is {quoted(key)}, which is not among the {total:,} keys"
+    near = nearest_spellings(key, first)
+    return f"{message}; nearest: {', '.join(map(quoted, near))}" if near else message
+
+
+def nearest_spellings(key: object, first: Sequence[Key]) -> list[str]:
+    """Return at most three of some keys that are spelt most like another.
+
+    >>> nearest_spellings("tae", ["tea", "rum"])
+    ['tea']
+    """
     if not isinstance(key, str) or len(key) > _LONGEST_KEY_SHOWN:
-        return message
+        return []
     from difflib import get_close_matches
 
     short = [text for text in map(str, first) if len(text) <= _LONGEST_KEY_SHOWN]
-    nearest = get_close_matches(key, short)
-    return f"{message}; nearest: {', '.join(map(quoted, nearest))}" if nearest else message
+    return get_close_matches(key, short)

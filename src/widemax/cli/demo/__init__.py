@@ -29,8 +29,21 @@ def demo(
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the figures to this file.")
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Then serve the run and its page until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="With --serve: the port to listen at.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Simulate a shop, train on its log, evaluate it, and recommend."""
+    if serve and compare:
+        raise ValueError("--serve has no effect with --compare: nothing is kept")
+    if port is not None and not serve:
+        raise ValueError("--port is for --serve: give both")
     if compare and folder is not None:
         raise ValueError("--folder has no effect with --compare: nothing is kept")
     with starting():
@@ -39,5 +52,9 @@ def demo(
 
     if compare:
         compare_output_layers(num_classes=num_classes, steps=steps, seed=seed, json_path=json)
-    else:
-        run_demo(num_classes=num_classes, steps=steps, seed=seed, folder=folder, json_path=json)
+        return
+    run = run_demo(num_classes=num_classes, steps=steps, seed=seed, folder=folder, json_path=json)
+    if serve:
+        from widemax.cli.serve import PORT, serve_runs
+
+        serve_runs([run], port=PORT if port is None else port)

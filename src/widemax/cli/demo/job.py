@@ -69,8 +69,11 @@ def run_demo(
     seed: int = 0,
     folder: Path | None = None,
     json_path: Path | None = None,
-) -> None:
-    """Simulate a shop, train on its log, evaluate, recommend, and say what to type next."""
+) -> Path:
+    """Simulate a shop, train on its log, evaluate, recommend, and say what to type next.
+
+    The last of it opens the page; what is returned is the folder of the run.
+    """
     folder = FOLDER if folder is None else folder
     number = check_whole(
         "num_classes",
@@ -87,6 +90,7 @@ def run_demo(
         if json_path:
             with atomic_write(json_path) as file:
                 file.write((strict_json(figures, indent=1) + "\n").encode())
+    return folder / MODEL
 
 
 def _whole_job(folder: Path, num_items: int, steps: int, seed: int) -> dict[str, Any]:
@@ -133,6 +137,7 @@ def _plain(value: object) -> object:
 def _evaluate(run: Run) -> dict[str, float]:
     """Return the figures of the table, exact over the whole catalogue."""
     report = run.evaluate_recommendations(ks=(TOP,))
+    run.keep_evaluation(report)
     metrics = report.metrics()
     return {"users": report.users, **{name: metrics[name] for name in FIGURES if name in metrics}}
 
@@ -167,5 +172,6 @@ def commands_to_type(run: Path, user_id: str, item_id: str) -> list[str]:
         ("similar", run, item_id),
         ("evaluate", run, "--by", "popularity"),
         ("index", run),
+        ("serve", run),
     )
     return [shlex.join(["widemax", *map(str, words)]) for words in asked]

@@ -122,11 +122,11 @@ def show_next(console: Console, run: Path, commands: Iterable[str], seconds: flo
     """Say where the run is, and what to type."""
     console.print()
     say(console, f"Took {seconds:.0f} s. The run is in {run}. Next, type:")
-    for command in commands:
-        say(console, f"  {command}")
     if shutil.which("widemax") is None:
         activate = Path(sys.prefix) / "bin" / "activate"
         say(console, f"(first, in this shell: source {shlex.quote(str(activate))})")
+    for command in commands:
+        say(console, f"  {command}")
 
 
 def _titles(shop: SimulatedShop) -> Mapping[str, str]:

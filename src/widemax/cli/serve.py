@@ -1,0 +1,87 @@
+"""``widemax serve``: runs behind HTTP, with a page to look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from widemax.cli.answers import CheckpointName
+from widemax.cli.printable import printable
+from widemax.cli.progress import starting, waiting
+from widemax.extras import import_extra
+
+HOST, PORT = "127.0.0.1", 8000
+
+
+def serve(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="The folders of one run or more.")
+    ],
+    host: Annotated[
+        str,
+        typer.Option(
+            help="The address to listen at; any but this machine's own opens it to others."
+        ),
+    ] = HOST,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free.")] = PORT,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name that browsers may call the server by; repeat for more."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that an answer may take.")] = 10.0,
+    concurrent: Annotated[
+        int, typer.Option(help="Answers that may be under way or wait for a thread.")
+    ] = 64,
+    checkpoint: CheckpointName = "best",
+) -> None:
+    """Answer over HTTP for one run or several, and show them on a page, until Ctrl-C."""
+    serve_runs(
+        runs,
+        host=host,
+        port=port,
+        allowed_hosts=allow_host or [],
+        timeout=timeout,
+        concurrent=concurrent,
+        checkpoint=checkpoint,
+    )
+
+
+def serve_runs(
+    runs: list[Path],
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    allowed_hosts: Sequence[str] = (),
+    timeout: float = 10.0,
+    concurrent: int = 64,
+    checkpoint: str = "best",
+) -> None:
+    """Load runs, say where they are served, and serve them."""
+    from widemax.runs.description import check_run
+
+    for module in ("fastapi", "uvicorn", "prometheus_client"):
+        import_extra("serve", module)
+    for folder in runs:
+        check_run(folder)
+    with starting():
+        from widemax.serving.fleet import Fleet
+        from widemax.serving.limits import Limits
+        from widemax.serving.server import address_of, listen, make_server
+
+    limits = Limits(seconds=timeout, concurrent=concurrent)
+    # Before the runs are loaded: a port that is taken should not be found out after a minute.
+    bound = listen(host, port)
+    with waiting(f"loading {', '.join(map(str, runs))}"):
+        fleet = Fleet(runs, checkpoint=checkpoint)
+
+    def say() -> None:
+        for each in fleet:
+            typer.echo(f"{printable(each.name)}: step {each.step:,}, {each.run.chosen}", err=True)
+        typer.echo(f"open {address_of(bound, host)} (Ctrl-C stops it)")
+
+    make_server(fleet, host=host, allowed_hosts=allowed_hosts, limits=limits, ready=say).serve_on(
+        bound
+    )

@@ -1,0 +1,35 @@
+"""Answers over HTTP: JSON that every reader takes, and errors of one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+
+def json_response(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return an answer; a number that is not finite is a defect and raises.
+
+    >>> json_response({"score": 0.5}).body
+    b'{"score":0.5}'
+    """
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Half a character, as a file name may hold, has no UTF-8: it is shown as a question mark.
+    return Response(text.encode("utf-8", "replace"), status, headers, media_type="application/json")
+
+
+def error_response(
+    status: int, detail: str, suggestions: Sequence[str] = (), *, close: bool = False
+) -> Response:
+    """Return why a request is not answered."""
+    content: dict[str, Any] = {"detail": detail}
+    if suggestions:
+        content["suggestions"] = list(suggestions)
+    headers = {"connection": "close"} if close else {}
+    if status in (429, 503):
+        headers["retry-after"] = "1"
+    return json_response(content, status, headers)

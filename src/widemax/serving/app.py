@@ -1,0 +1,447 @@
+"""The application: which paths there are, what they take, and who answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from widemax.declarations.options import shortened
+from widemax.serving import schemas
+from widemax.serving.answers import error_response, json_response
+from widemax.serving.fleet import Fleet
+from widemax.serving.guard import Guard, Hosts
+from widemax.serving.limits import LONGEST_TEXT, MOST_ANSWERS, Limits
+from widemax.serving.metrics import CONTENT_TYPE, Metrics
+from widemax.serving.page_files import PageFiles
+from widemax.serving.schemas import (
+    RecommendRequest,
+    ScoreRequest,
+    SimilarQuery,
+    SimilarRequest,
+)
+from widemax.serving.served_run import POPULARITY, ServedRun
+from widemax.serving.work import BusyError, Deadline, TooSlowError, Workers
+from widemax.vocabulary.spelling import UnknownNameError
+
+WATCH_SECONDS = 2.0
+"""How often folders are looked at for newer checkpoints."""
+
+_LOGGER = logging.getLogger(__name__)
+_MOST_ROWS = 1000
+_REFUSALS = {
+    400: "The body is no JSON, or is nested too deeply.",
+    403: "Host or Origin is not that of this server.",
+    404: "There is no such run or path.",
+    408: "The request did not come in time.",
+    413: "The body is too large.",
+    415: "The body must be application/json.",
+    422: "A value is not allowed, or names nothing that there is.",
+    429: "Too many answers are under way.",
+    503: "The answer took too long.",
+}
+
+RunParameter = Annotated[
+    str | None,
+    Query(max_length=LONGEST_TEXT, description="Which of the served runs; by default the first."),
+]
+TextParameter = Annotated[str, Query(max_length=LONGEST_TEXT)]
+CountParameter = Annotated[int, Query(ge=1, le=MOST_ANSWERS, description="How many are wanted.")]
+
+_Asked = TypeVar("_Asked", bound=BaseModel)
+
+
+class WrongRunError(Exception):
+    """A run was named that is not served."""
+
+
+class Application(FastAPI):
+    """Routes over a fleet of runs; all work is done by a pool of threads."""
+
+    def __init__(self, fleet: Fleet, limits: Limits, *, watch: float = WATCH_SECONDS) -> None:
+        self.fleet, self.workers, self.metrics = fleet, Workers(limits), Metrics()
+        self._watch = watch
+        self._files = PageFiles()
+        super().__init__(
+            title="widemax serve",
+            description="Recommendations, neighbours and scores of trained runs.",
+            version="1",
+            docs_url=None,
+            redoc_url=None,
+            lifespan=_lifespan,
+            responses={
+                status: {"model": schemas.Error, "description": text}
+                for status, text in _REFUSALS.items()
+            },
+        )
+        self._add_routes()
+        self.add_exception_handler(HTTPException, _say_http)
+        self.add_exception_handler(RequestValidationError, _say_parameters)
+        for served in fleet:
+            self.metrics.serves(served.name, served.step)
+        paths = {str(getattr(route, "path", "")) for route in self.routes}
+        self.metrics.know(paths, lambda: self.workers.busy)
+
+    # Work
+
+    def run_named(self, name: str | None) -> ServedRun:
+        """Return the run that a request names, or the first."""
+        try:
+            return self.fleet.get(name)
+        except UnknownNameError as error:
+            raise WrongRunError(error) from error
+
+    async def answer(
+        self, name: str | None, function: Callable[[ServedRun, Deadline], Any]
+    ) -> Response:
+        """Return what a function makes of a run, in a thread; whatever goes wrong is an answer."""
+        served = None
+        try:
+            served = self.run_named(name)
+            return await self.workers.do(partial(_rendered, function, served))
+        except WrongRunError as error:
+            cause = error.args[0]
+            return error_response(404, str(cause), cause.suggestions)
+        except BusyError:
+            most = self.workers.limits.concurrent
+            return error_response(429, f"{most:,} answers are under way, and no more may be")
+        except TooSlowError:
+            seconds = self.workers.limits.seconds
+            return error_response(503, f"the answer took longer than {seconds:g} seconds")
+        except ValueError as error:
+            return _say_mistake(error, served)
+        except Exception:
+            _LOGGER.exception("a request failed")
+            return error_response(500, "the server failed to answer; its log says why")
+
+    async def watch(self) -> None:
+        """Take up newer checkpoints until the server stops; requests under way keep theirs."""
+
+        def taken(served: ServedRun) -> None:
+            self.metrics.reloaded(served.name, served.step)
+            _LOGGER.warning("%s: step %s is served from now on", served.name, served.step)
+
+        while True:
+            await asyncio.sleep(self._watch)
+            try:
+                # Not by the threads that answer: loading a run may take longer than they may.
+                await asyncio.to_thread(self.fleet.renew, taken)
+            except Exception:
+                _LOGGER.exception("a folder could not be looked at")
+
+    # Routes
+
+    def _add_routes(self) -> None:
+        add = self.add_api_route
+        add("/", self._page, include_in_schema=False)
+        add("/static/{name:path}", self._file, include_in_schema=False)
+        add("/health", self._health, responses=_ok(schemas.Health), summary="Whether it answers")
+        add("/metrics", self._metrics, include_in_schema=False)
+        add("/run", self._runs, responses=_ok(schemas.Runs), summary="The runs that are served")
+        add("/items", self._items, responses=_ok(schemas.Items), summary="Search for items")
+        add("/items/rows", self._rows, responses=_ok(schemas.Items), summary="Items by class id")
+        add("/item", self._item, responses=_ok(schemas.Item), summary="One item")
+        add("/users", self._users, responses=_ok(schemas.Users), summary="Search for users")
+        add("/user", self._user, responses=_ok(schemas.UserHistory), summary="What a user had")
+        add("/similar", self._similar, responses=_ok(schemas.SimilarItems), summary="Neighbours")
+        binary: dict[int | str, dict[str, Any]] = {
+            200: {"content": {"application/octet-stream": {"schema": _BINARY}}}
+        }
+        add(
+            "/map",
+            self._map,
+            responses=binary,
+            response_class=Response,
+            summary="Where items stand: float32 x, y of each class, header X-Num-Items",
+        )
+        add(
+            "/map/colour",
+            self._colour,
+            responses=binary,
+            response_class=Response,
+            summary="A number of each class to colour it by, its names in header X-Names",
+        )
+        for path, endpoint, asked, answers, summary in (
+            (
+                "/recommend",
+                self._recommend,
+                RecommendRequest,
+                schemas.Recommendations | schemas.RecommendationBatch,
+                "What best follows a history",
+            ),
+            (
+                "/similar",
+                self._similar_many,
+                SimilarRequest,
+                schemas.SimilarItems | schemas.SimilarBatch,
+                "Neighbours, of one item or several",
+            ),
+            (
+                "/score",
+                self._score,
+                ScoreRequest,
+                schemas.Scores | schemas.ScoreBatch,
+                "How items are scored after a history",
+            ),
+        ):
+            add(
+                path,
+                endpoint,
+                methods=["POST"],
+                responses=_ok(answers),
+                summary=summary,
+                openapi_extra={"requestBody": _body(asked)},
+            )
+
+    async def _page(self, request: Request) -> Response:
+        return await self._file(request, "index.html")
+
+    async def _file(self, request: Request, name: str) -> Response:
+        path = self._files.find(name)
+        if path is None:
+            return error_response(404, f"there is no file {shortened(repr(name))}")
+        return self._files.response(path, request.headers.get("if-none-match"))
+
+    async def _health(self) -> Response:
+        return json_response({"status": "ok", "runs": self.fleet.names})
+
+    async def _metrics(self) -> Response:
+        return Response(self.metrics.page(), headers={"content-type": CONTENT_TYPE})
+
+    async def _runs(self) -> Response:
+        fleet = list(self.fleet)
+        return await self.answer(None, lambda _, __: {"runs": [each.about() for each in fleet]})
+
+    async def _items(
+        self, q: TextParameter = "", k: CountParameter = 10, run: RunParameter = None
+    ) -> Response:
+        return await self.answer(run, lambda served, _: {"items": served.search_items(q, k)})
+
+    async def _rows(
+        self,
+        rows: Annotated[
+            str,
+            Query(
+                max_length=20 * _MOST_ROWS,
+                pattern=r"^[0-9]{1,10}(,[0-9]{1,10})*$",
+                description=f"Class ids with commas between them, at most {_MOST_ROWS:,}.",
+            ),
+        ],
+        run: RunParameter = None,
+    ) -> Response:
+        ids = [int(each) for each in rows.split(",")]
+        if len(ids) > _MOST_ROWS:
+            return error_response(422, f"rows may be {_MOST_ROWS:,}, and there are {len(ids):,}")
+        return await self.answer(run, lambda served, _: {"items": served.items_at(ids)})
+
+    async def _item(self, key: TextParameter, run: RunParameter = None) -> Response:
+        return await self.answer(run, lambda served, _: served.item(served.row_of(key)))
+
+    async def _users(
+        self, q: TextParameter = "", k: CountParameter = 10, run: RunParameter = None
+    ) -> Response:
+        return await self.answer(run, lambda served, _: {"users": served.users(q, k)})
+
+    async def _user(self, user: TextParameter, run: RunParameter = None) -> Response:
+        return await self.answer(run, lambda served, _: served.history(user))
+
+    async def _similar(
+        self, key: TextParameter, k: CountParameter = 10, run: RunParameter = None
+    ) -> Response:
+        return await self.answer(run, lambda served, _: served.similar(key, k))
+
+    async def _map(self, run: RunParameter = None) -> Response:
+        def content(served: ServedRun, _: Deadline) -> Response:
+            data = served.map()
+            return _octets(data, {"x-num-items": str(len(data) // 8)})
+
+        return await self.answer(run, content)
+
+    async def _colour(
+        self, feature: TextParameter = POPULARITY, run: RunParameter = None
+    ) -> Response:
+        def content(served: ServedRun, _: Deadline) -> Response:
+            data, names = served.colours(feature)
+            return _octets(data, {"x-names": quote(json.dumps(names, ensure_ascii=False))})
+
+        return await self.answer(run, content)
+
+    async def _recommend(self, request: Request) -> Response:
+        asked = await _parsed(request, RecommendRequest)
+        if isinstance(asked, Response):
+            return asked
+        return await self.answer(
+            asked.run, partial(_each, asked, lambda served, query: served.recommend(query))
+        )
+
+    async def _similar_many(self, request: Request) -> Response:
+        asked = await _parsed(request, SimilarRequest)
+        if isinstance(asked, Response):
+            return asked
+        if asked.queries is None and asked.key is None:
+            return error_response(422, "give a key, or queries")
+
+        def ask(served: ServedRun, query: SimilarRequest | SimilarQuery) -> dict[str, Any]:
+            return served.similar(str(query.key), query.k)
+
+        return await self.answer(asked.run, partial(_each, asked, ask))
+
+    async def _score(self, request: Request) -> Response:
+        asked = await _parsed(request, ScoreRequest)
+        if isinstance(asked, Response):
+            return asked
+        if asked.queries is None and asked.items is None:
+            return error_response(422, "give items, or queries")
+        return await self.answer(
+            asked.run,
+            partial(_each, asked, lambda served, query: served.score(query.items, query)),
+        )
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description of all paths, with the bodies that they take."""
+        if self.openapi_schema is None:
+            made = get_openapi(
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                routes=self.routes,
+            )
+            parts = made["components"]["schemas"]
+            for asked in (RecommendRequest, SimilarRequest, ScoreRequest):
+                schema = asked.model_json_schema(ref_template=_REFERENCE, mode="validation")
+                parts.update(schema.pop("$defs", {}))
+                parts[asked.__name__] = schema
+            for path in made["paths"].values():
+                for operation in path.values():
+                    # What FastAPI adds on its own, in another form than that of our errors.
+                    operation["responses"].setdefault("422", {})
+            parts.pop("HTTPValidationError", None)
+            parts.pop("ValidationError", None)
+            self.openapi_schema = made
+        return self.openapi_schema
+
+
+def make_app(
+    fleet: Fleet, hosts: Hosts, limits: Limits, *, watch: float = WATCH_SECONDS
+) -> tuple[Application, Guard]:
+    """Return the application, and the same behind what guards it."""
+    application = Application(fleet, limits, watch=watch)
+    return application, Guard(application, hosts, limits, application.metrics)
+
+
+_REFERENCE = "#/components/schemas/{model}"
+_BINARY = {"type": "string", "format": "binary"}
+
+
+@asynccontextmanager
+async def _lifespan(application: FastAPI) -> AsyncIterator[None]:
+    assert isinstance(application, Application)
+    watching = asyncio.create_task(application.watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        application.workers.close()
+
+
+def _ok(model: Any) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": model}}
+
+
+def _body(asked: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": _REFERENCE.format(model=asked.__name__)}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _octets(data: bytes, headers: dict[str, str]) -> Response:
+    return Response(data, headers=headers, media_type="application/octet-stream")
+
+
+def _rendered(
+    function: Callable[[ServedRun, Deadline], Any], served: ServedRun, deadline: Deadline
+) -> Response:
+    """Return an answer as it is sent: made here, in a thread, for it may be large."""
+    found = function(served, deadline)
+    return found if isinstance(found, Response) else json_response(found)
+
+
+def _each(
+    asked: Any, ask: Callable[[ServedRun, Any], Any], served: ServedRun, deadline: Deadline
+) -> Any:
+    """Return the answer to a question, or those to several, which end when nobody waits any more.
+
+    They are asked one by one, so that each has the digits that it has alone.
+    """
+    if asked.queries is None:
+        return ask(served, asked)
+    answers = []
+    for place, query in enumerate(asked.queries):
+        deadline.check()
+        try:
+            answers.append(ask(served, query))
+        except UnknownNameError as error:
+            raise UnknownNameError(f"queries[{place}]: {error}", error.suggestions) from error
+        except ValueError as error:
+            raise ValueError(f"queries[{place}]: {error}") from error
+    return {"answers": answers}
+
+
+async def _parsed(request: Request, asked: type[_Asked]) -> _Asked | Response:
+    """Return the body of a request, or why it is none; nesting is limited by the parser."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return error_response(415, f"the body must be application/json, got {kind[:60]!r}")
+    try:
+        return asked.model_validate_json(await request.body())
+    except ValidationError as error:
+        return _say_invalid(error.errors(include_url=False, include_context=False))
+
+
+def _say_mistake(error: ValueError, served: ServedRun | None) -> Response:
+    detail = str(error)
+    if served is not None:
+        # Where a run lies is no business of whoever asks it.
+        detail = detail.replace(str(served.folder), served.name)
+    return error_response(422, detail, getattr(error, "suggestions", ()))
+
+
+def _say_invalid(errors: Sequence[Any]) -> Response:
+    """Return the first thing that is wrong with a body or parameters, and where."""
+    first = errors[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
+    message = str(first["msg"]).removeprefix("Value error, ")
+    status = 400 if first["type"] == "json_invalid" else 422
+    given = first.get("input")
+    shown = f", got {shortened(repr(given))}" if isinstance(given, str | int | float) else ""
+    if status == 400:
+        shown = ""
+    return error_response(status, f"{place + ': ' if place else ''}{message}{shown}")
+
+
+async def _say_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return _say_invalid(error.errors())
+
+
+async def _say_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = shortened(repr(request.url.path))
+    detail = f"there is no path {path}" if error.status_code == 404 else str(error.detail)
+    response = error_response(error.status_code, detail)
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response

@@ -1,0 +1,131 @@
+"""The runs that are served, and the newer checkpoints that take their place."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from widemax.limits import check_whole
+from widemax.runs.chosen_checkpoint import trained_checkpoint
+from widemax.runs.description import DESCRIPTION, INDEX
+from widemax.serving.limits import MOST_RUNS
+from widemax.serving.served_run import ServedRun
+from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
+
+Stamps: TypeAlias = tuple[tuple[str, int], ...]
+
+_LOGGER = logging.getLogger(__name__)
+_CHECKPOINTS = ("checkpoints/*/manifest.json", "refit-*/checkpoints/*/manifest.json")
+_OTHERS = (DESCRIPTION, f"{INDEX}/*/manifest.json")
+
+
+@dataclass
+class _Place:
+    """A run that is served, and what its folder was like when it was loaded."""
+
+    served: ServedRun
+    seen: Stamps
+    content: tuple[object, ...]
+
+
+class Fleet:
+    """Runs by their names. A request keeps the one that it was given; another may be put in place.
+
+    A run is called after its folder; where two folders have one name, after that and the folder
+    they lie in.
+    """
+
+    def __init__(self, folders: Sequence[Path], *, checkpoint: str = "best") -> None:
+        check_whole("the number of runs", len(folders), 1, MOST_RUNS)
+        self._checkpoint = checkpoint
+        self._places: dict[str, _Place] = {}
+        for name, folder in zip(names_of(folders), folders, strict=True):
+            seen = _stamps(folder)
+            served = ServedRun(name, folder, checkpoint=checkpoint)
+            self._places[name] = _Place(served, seen, _content(folder, checkpoint))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the runs; the first answers if none is named."""
+        return list(self._places)
+
+    def __iter__(self) -> Iterator[ServedRun]:
+        return iter([place.served for place in self._places.values()])
+
+    def get(self, name: str | None) -> ServedRun:
+        """Return a run by its name, or the first."""
+        if name is None:
+            return next(iter(self._places.values())).served
+        if name not in self._places:
+            there = ", ".join(map(repr, self._places))
+            raise UnknownNameError(
+                f"run must be one of {there}, got {name[:60]!r}",
+                nearest_spellings(name, list(self._places)),
+            )
+        return self._places[name].served
+
+    def renew(self, taken: Callable[[ServedRun], object] = lambda _: None) -> None:
+        """Load what is newer in a folder than what is served, and put it in its place.
+
+        What cannot be loaded, such as one whose index is that of an older checkpoint, is logged and
+        not tried again until its folder changes; what was served stays.
+        """
+        for name, place in self._places.items():
+            folder = place.served.folder
+            seen = _stamps(folder)
+            if seen == place.seen:
+                continue
+            try:
+                content = _content(folder, self._checkpoint)
+                if content != place.content:
+                    served = ServedRun(name, folder, checkpoint=self._checkpoint)
+                    self._places[name] = _Place(served, seen, content)
+                    taken(served)
+                    continue
+            except (ValueError, OSError) as error:
+                _LOGGER.warning(
+                    "%s: step %s is served as before: %s", name, place.served.step, error
+                )
+            place.seen = seen
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """Return what runs are called.
+
+    >>> names_of([Path("runs/a"), Path("old/b"), Path("new/b")])
+    ['a', 'old/b', 'new/b']
+    """
+    paths = [folder.resolve() for folder in folders]
+    counted = Counter(path.name for path in paths)
+    names = [path.name if counted[path.name] == 1 else "/".join(path.parts[-2:]) for path in paths]
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"two runs are called {name!r}: serve them from other folders")
+    return names
+
+
+def _stamps(folder: Path) -> Stamps:
+    """Return what changes whenever a checkpoint, an index or the run itself is written."""
+    found = []
+    for pattern in (*_CHECKPOINTS, *_OTHERS):
+        for path in folder.glob(pattern):
+            try:
+                found.append((str(path), path.stat().st_mtime_ns))
+            except OSError:  # an older checkpoint that is removed just now
+                continue
+    return tuple(sorted(found))
+
+
+def _content(folder: Path, checkpoint: str) -> tuple[object, ...]:
+    """Return what answers are made from: the chosen checkpoint, the run and its indexes."""
+    found = trained_checkpoint(folder, checkpoint)
+    others = tuple(
+        (str(path), path.stat().st_mtime_ns)
+        for pattern in _OTHERS
+        for path in sorted(folder.glob(pattern))
+    )
+    return (found.step, str(found.folder), dict(found.records), others)

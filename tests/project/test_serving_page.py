@@ -1,0 +1,32 @@
+"""docs/serving.md is a transcript: its commands run in one shell, and print what it says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.project.test_tour import same_lines, transcript
+
+PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
+MARK = "=== end of a command ==="
+
+
+def test_the_commands_of_the_page_print_what_it_says(tmp_path):
+    steps = transcript(PAGE.read_text())
+    # One shell for all: the server runs in its background, and ends with it.
+    script = "\n".join(f"{command}\necho '{MARK}'" for command, _ in steps)
+    program = f'widemax() {{ "{sys.executable}" -m widemax "$@"; }}\n{script}\n'
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "COLUMNS": "80"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=300,
+    )
+    printed = done.stdout.split(f"{MARK}\n")[:-1]
+    assert len(printed) == len(steps)
+    for (command, wanted), shown in zip(steps, printed, strict=True):
+        assert same_lines(shown.splitlines(), wanted), f"$ {command}\nprinted:\n{shown}"
