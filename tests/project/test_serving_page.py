@@ -1,6 +1,7 @@
 """docs/serving.md is a transcript: its commands run in one shell, and print what it says."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +9,15 @@ from pathlib import Path
 from tests.project.test_tour import same_lines, transcript
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
+PORT = "8765"
 MARK = "=== end of a command ==="
 
 
 def test_the_commands_of_the_page_print_what_it_says(tmp_path):
-    steps = transcript(PAGE.read_text())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    # The port of the page may be taken here.
+    steps = transcript(PAGE.read_text().replace(PORT, str(port)))
     # One shell for all: the server runs in its background, and ends with it.
     script = "\n".join(f"{command}\necho '{MARK}'" for command, _ in steps)
     program = f'widemax() {{ "{sys.executable}" -m widemax "$@"; }}\n{script}\n'

@@ -62,7 +62,8 @@ def principal_plane(vectors: NDArray[Any]) -> Vectors:
         centred = vectors[start : start + _BLOCK] - mean
         plane[start : start + _BLOCK, : axes.shape[1]] = centred @ axes
     farthest = np.abs(plane).max(axis=0)
-    return plane / np.where(farthest > 0, farthest, np.float32(1))
+    scaled: Vectors = (plane / np.where(farthest > 0, farthest, 1)).astype(np.float32)
+    return scaled
 
 
 def _digest(vectors: Vectors) -> str:

@@ -133,7 +133,7 @@ class Run:
         self._refitted = refitted_by(self.folder, found) is not None
         self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
         self.model = load_model(self.folder, found, self.config, self._counted)
-        self._kept_vectors: tuple[list[tuple[int, int]], Tensor] | None = None
+        self._kept_vectors: Tensor | None = None
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -153,11 +153,8 @@ class Run:
         return KeyedVectors(self.vocabulary.keys, vectors)
 
     def _vectors(self) -> Tensor:
-        """Return the vectors of the keys, computed again only if the model has changed."""
-        state = [(each.data_ptr(), each._version) for each in self.model.parameters()]
-        if self._kept_vectors is None or self._kept_vectors[0] != state:
-            self._kept_vectors = state, self._computed_vectors()
-        return self._kept_vectors[1]
+        """Return the vectors of the keys: those of now, or where it is prepared, those of then."""
+        return self._computed_vectors() if self._kept_vectors is None else self._kept_vectors
 
     def _computed_vectors(self) -> Tensor:
         own = self.model.key_vectors()
@@ -380,11 +377,14 @@ class Run:
     def prepare(self) -> None:
         """Load and compute now what many questions share: for a process that stays up.
 
-        An index that is not of this model is refused here, and not at the first question.
+        An index that is not of this model is refused here, and not at the first question. What the
+        model learns after this is not in the vectors that ``similar`` compares.
         """
         self.catalogue.prepare()
         _ = self._recommend_index, self._similar_index, self._histories, self.columns
-        _ = self.has_vectors
+        if self.has_vectors:
+            with torch.no_grad():
+                self._kept_vectors = self._computed_vectors()
 
     @torch.no_grad()
     def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
