@@ -145,17 +145,13 @@ def recommend(num_classes: int, folder: Path) -> Work:
 
 GROWING = {
     "read": Growing(read_log, "rows", 1.0, 1.0),
-    "train step": Growing(train_step, "classes", 0.1, 1.0),
+    "train step": Growing(train_step, "classes", 0.0, 0.0),
     "validate": Growing(validate, "classes", 1.0, 0.0),
     "evaluate": Growing(evaluate, "rows", 1.0, 1.0, largest=10**6),
     "index": Growing(index, "classes", 1.5, 1.0, largest=10**6),
     "recommend": Growing(recommend, "classes", 1.0, 0.0),
 }
-"""IVF has as many cells as the root of the classes, to each of which all are compared: 1.5.
-
-A step must not depend on the classes but for page tables and caches; what it adds to memory are
-pages of the optimiser's state that are used for the first time, which tables have in proportion.
-"""
+"""IVF has as many cells as the root of the classes, to each of which all are compared: 1.5."""
 
 
 def measure(name: str, size: int) -> Point:
