@@ -135,9 +135,8 @@ def numbered_halves(context: Tensor, last: int) -> Halves:
             [ 0, -1]])
     """
     if by_kernels(context):
-        classes, count, before, recent = number_rows(context.contiguous().numpy(), last)
-        classes, before, recent = map(torch.from_numpy, (classes, before, recent))
-        return Halves(classes, count, before, recent)
+        found, count, *places = number_rows(context.contiguous().numpy(), last)
+        return Halves(torch.from_numpy(found), count, *map(torch.from_numpy, places))
     known = context >= 0
     is_recent = known.flip(-1).cumsum(-1).flip(-1) <= last
     halves = [packed(context.masked_fill(each, ABSENT)) for each in (is_recent, ~is_recent)]

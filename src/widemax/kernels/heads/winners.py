@@ -42,9 +42,9 @@ def pull_winners(grad: Matrix, winners: Winners, starts: Starts, vectors: Matrix
         for example in range(examples):
             counts[:] = 0
             for s in range(first, last):
-                place = np.int64(peek(winners, example, s))
-                won[place, counts[place]] = s
-                counts[place] += 1
+                winner = np.int64(peek(winners, example, s))
+                won[winner, counts[winner]] = s
+                counts[winner] += 1
             for place in range(starts[example + 1] - starts[example]):
                 _add_won(
                     by_queries[starts[example] + place :],
