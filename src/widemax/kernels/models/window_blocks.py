@@ -127,9 +127,7 @@ class _Code:
     @contextmanager
     def loop(self, start: Any, stop: Any, step: int = 1) -> Iterator[Any]:
         """Repeat what is made within, for start, start + step, … below stop."""
-        with cgutils.for_range_slice(  # type: ignore[no-untyped-call]
-            self.builder, start, stop, _INDEX(step), _INDEX
-        ) as (place, _):
+        with cgutils.for_range_slice(self.builder, start, stop, _INDEX(step), _INDEX) as (place, _):
             yield place
 
     def add(self, *values: Any) -> Any:

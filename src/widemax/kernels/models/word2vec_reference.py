@@ -81,9 +81,9 @@ def _opponents_of(
     """
     if not drawn:
         (word,) = words
-        ids = opponents.path[opponents.path_starts[word] : opponents.path_starts[word + 1]]
-        labels = np.arange(len(ids)) < opponents.path_turns[word]
-        return ids.tolist(), labels[None].astype(np.float64)
+        path = opponents.path[opponents.path_starts[word] : opponents.path_starts[word + 1]]
+        turns = np.arange(len(path)) < opponents.path_turns[word]
+        return path.tolist(), turns[None].astype(np.float64)
     ids = [*words, *drawn]
     labels = np.full((len(words), len(ids)), np.nan)
     for row, word in enumerate(words):
