@@ -49,15 +49,16 @@ ARROWS: Graph = {
         "training": "data declarations devices extras limits optim storage validation",
         "models": "candidates config data declarations encoders heads kernels ngrams objectives "
         "sampling scoring training validation vocabulary",
+        "distributed": "candidates heads sampling scoring storage training",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
         "auditing": "config data declarations heads models objectives sampling scoring validation",
         "contracts": "candidates heads objectives sampling validation",
-        "runs": "auditing candidates config data declarations encoders evaluation extras heads "
+        "runs": "auditing candidates config data declarations distributed encoders evaluation extras heads "
         "index limits models scoring storage training validation vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "reporting": "comparison config evaluation runs storage",
-        "cli": "auditing comparison config data declarations evaluation heads kernels "
+        "cli": "auditing comparison config data declarations distributed evaluation heads kernels "
         "objectives reporting runs sampling scoring storage training validation vectors "
         "vocabulary",
     }.items()

@@ -294,6 +294,7 @@ TRAIN_ARGUMENTS = (
     "vectors",
     "print_config",
     "json",
+    "rank_timeout",
     "config",
     "help",
 )

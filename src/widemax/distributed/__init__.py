@@ -1,0 +1,20 @@
+"""One model trained by several processes, on ``torch.distributed``.
+
+Nothing here is a transport, a scheduler or a launcher: ``torchrun`` starts the processes, gloo
+carries the tensors.
+"""
+
+from widemax.distributed.gradients import add_gradients
+from widemax.distributed.joined import JoinedBatches
+from widemax.distributed.ranks import RankFailedError, Ranks, joined_ranks
+from widemax.distributed.wire import Wire, gathered_rows
+
+__all__ = [
+    "JoinedBatches",
+    "RankFailedError",
+    "Ranks",
+    "Wire",
+    "add_gradients",
+    "gathered_rows",
+    "joined_ranks",
+]
