@@ -13,7 +13,7 @@ SIZES = (2, 3, 4)
 LARGEST = max(SIZES)
 
 
-def run_all(work, *arguments, processes=LARGEST, timeout=100):
+def run_all(work, *arguments, processes=LARGEST, timeout=400):
     """Call ``work(groups, *arguments)`` in each process; return what each returned, by rank.
 
     ``groups`` has the process group of each size that this process belongs to.
@@ -31,7 +31,7 @@ def run_all(work, *arguments, processes=LARGEST, timeout=100):
         found = dict(answers.get(timeout=timeout) for _ in started)
     finally:
         for each in started:
-            each.join(5)
+            each.join(20)
             if each.is_alive():
                 each.kill()
     failed = [error for _, error in found.values() if error]
@@ -53,7 +53,7 @@ def _run(rank, processes, port, answers, work, arguments):
             init_method=f"tcp://127.0.0.1:{port}",
             rank=rank,
             world_size=processes,
-            timeout=timedelta(seconds=30),
+            timeout=timedelta(seconds=200),
         )
         sizes = [size for size in SIZES if size <= processes]
         made = {size: dist.new_group(list(range(size))) for size in sizes}

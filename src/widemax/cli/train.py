@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,6 +82,13 @@ def train(
             help="Started by torchrun: after how long a process that does not answer has failed.",
         ),
     ] = 60.0,
+    vocabulary_parallel: Annotated[
+        bool,
+        typer.Option(
+            "--vocabulary-parallel",
+            help="Started by torchrun: divide the rows of the tables over the processes, too.",
+        ),
+    ] = False,
     *,
     settings: Settings,
 ) -> None:
@@ -94,12 +104,18 @@ def train(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
-        from widemax.distributed.ranks import joined_ranks, restarted
+        from widemax.distributed.ranks import joined_ranks, launched, restarted
         from widemax.runs.description import holds_run
         from widemax.runs.folder import check_free
         from widemax.runs.source import kind_of
 
-    with joined_ranks(timeout=rank_timeout) as together:
+    if vocabulary_parallel and not launched():
+        raise ValueError(
+            "--vocabulary-parallel divides tables over processes, and this is one: start several "
+            "by torchrun --nproc-per-node N -m widemax train ..."
+        )
+    joined = joined_ranks(timeout=rank_timeout, vocabulary_parallel=vocabulary_parallel)
+    with joined as together, _notes_once(together):
         # What is wrong with the folder is said before the source is looked for.
         found = (resume or restarted()) and folder is not None and holds_run(folder)
         resume = together.decided(found)
@@ -115,6 +131,21 @@ def train(
             )
         elif together.writes:
             typer.echo(show_config(asked, as_json=json))
+
+
+@contextmanager
+def _notes_once(together: Together) -> Iterator[None]:
+    """Let the process that writes say what is worth a note, and no other say it again."""
+    log = logging.getLogger("widemax")
+    level = log.level
+    with warnings.catch_warnings():
+        if not together.writes:
+            warnings.simplefilter("ignore")
+            log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(level)
 
 
 def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:

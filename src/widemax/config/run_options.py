@@ -295,6 +295,7 @@ TRAIN_ARGUMENTS = (
     "print_config",
     "json",
     "rank_timeout",
+    "vocabulary_parallel",
     "config",
     "help",
 )

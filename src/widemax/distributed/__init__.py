@@ -5,14 +5,24 @@ carries the tensors.
 """
 
 from widemax.distributed.gradients import add_gradients
+from widemax.distributed.heads import SlicedFullHead, SlicedSampledHead
 from widemax.distributed.joined import JoinedBatches
 from widemax.distributed.ranks import RankFailedError, Ranks, joined_ranks
+from widemax.distributed.sampling import SlicedUnigramSampler
+from widemax.distributed.slices import Slices
+from widemax.distributed.tables import SlicedBagEncoder, SlicedTableScorer
 from widemax.distributed.wire import Wire, gathered_rows
 
 __all__ = [
     "JoinedBatches",
     "RankFailedError",
     "Ranks",
+    "SlicedBagEncoder",
+    "SlicedFullHead",
+    "SlicedSampledHead",
+    "SlicedTableScorer",
+    "SlicedUnigramSampler",
+    "Slices",
     "Wire",
     "add_gradients",
     "gathered_rows",

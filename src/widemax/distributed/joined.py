@@ -151,7 +151,5 @@ class JoinedBatches:
 def _by_row(sampler: Sampler) -> bool:
     """Return whether what is drawn belongs to a row."""
     return (
-        sampler.per_example
-        or not sampler.is_probability_sample
-        or hasattr(sampler, "set_context")
+        sampler.per_example or not sampler.is_probability_sample or hasattr(sampler, "set_context")
     )

@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from widemax.distributed.checkpoints import DividedTensors, whole_tensors
 from widemax.distributed.gradients import add_gradients
 from widemax.distributed.joined import JoinedBatches
 from widemax.distributed.wire import Wire
 from widemax.heads.base import SamplerHead
 from widemax.storage.state_dicts import flatten_state, unflatten_state
+from widemax.training.checkpoint_files import RowsOf
 from widemax.training.steps import GradientSteps, Steps
 from widemax.training.stopping import Validation
 from widemax.training.together import ALONE, Together
@@ -53,8 +56,12 @@ class Ranks(Together):
     >>> dist.destroy_process_group()
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, *, vocabulary_parallel: bool = False
+    ) -> None:
+        """Join a group, or all processes; with ``vocabulary_parallel`` tables are divided too."""
         self.wire = Wire(group)
+        self.over = self.wire if vocabulary_parallel else None
         self.rank, self.size, self.seed = self.wire.rank, self.wire.size, 0
         self.writes = self.rank == 0
         # Writing a checkpoint, or judging a model, may take longer than an answer.
@@ -63,6 +70,7 @@ class Ranks(Together):
         self._joined: JoinedBatches | None = None
         self._is_padding = False
         self._stops = False
+        self._parts = DividedTensors()
 
     def attach(self, steps: Any) -> None:
         """Have the steps of a training taken by all processes."""
@@ -70,6 +78,12 @@ class Ranks(Together):
         assert isinstance(steps, GradientSteps)
         heads = [each for each in steps.model.modules() if isinstance(each, SamplerHead)]
         steps.together, self._joined = self, None
+        self._parts = DividedTensors.of(steps.model, steps.optimizer)
+        if self._parts.model and steps.clip_norm:
+            raise ValueError(
+                f"clip_norm must be 0 where tables are divided over processes, got "
+                f"{steps.clip_norm}: none of them has all gradients"
+            )
         self.seed = steps.seed
         for head in heads:
             if getattr(head, "num_groups", 1) > 1:
@@ -105,7 +119,8 @@ class Ranks(Together):
 
     def exchange(self, model: nn.Module) -> None:
         """Add up the gradients of all processes."""
-        add_gradients(model.parameters(), self.wire)
+        named = model.named_parameters()
+        add_gradients([each for name, each in named if name not in self._parts.model], self.wire)
 
     def agreed(self, seconds: float, signal: int) -> float:
         """Return the longest time that has passed; who was asked to stop asks all."""
@@ -118,8 +133,9 @@ class Ranks(Together):
         return self._stops
 
     def validated(self, validate: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        """Return what rank 0 found; the others wait."""
-        found: Mapping[str, float] = validate() if self.writes else {}
+        """Return what rank 0 found; the others wait, or have their slices of tables asked."""
+        asked = self.writes or bool(self._parts.model)
+        found: Mapping[str, float] = validate() if asked else {}
         values = getattr(found, "per_question", None)
         kept = {} if values is None else {"values": values}
         state = self.shared({"metrics": dict(found), **kept})
@@ -134,6 +150,22 @@ class Ranks(Together):
     def wait(self) -> None:
         """Wait until all are here, however long rank 0 takes."""
         dist.barrier(group=self._patient)
+
+    @contextmanager
+    def whole(
+        self, folder: Path, model: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> Iterator[tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]:
+        """Yield the tensors of all processes: those of rank 0, and slices put together."""
+        if not self._parts.model:
+            yield model, state
+            return
+        with whole_tensors(folder, self._parts, model, state, self) as found:
+            yield found
+
+    @property
+    def rows_of(self) -> RowsOf | None:
+        """Which rows of the tensors of a checkpoint this process holds."""
+        return self._parts.rows_of if self._parts.model else None
 
     def shared(self, state: Mapping[str, object]) -> dict[str, object]:
         """Return the nested state of rank 0, as JSON and tensors: nothing is pickled."""
@@ -191,11 +223,14 @@ def restarted() -> bool:
 
 
 @contextmanager
-def joined_ranks(*, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Together]:
+def joined_ranks(
+    *, timeout: float = DEFAULT_TIMEOUT, vocabulary_parallel: bool = False
+) -> Iterator[Together]:
     """Join the processes that torchrun started, and leave them at the end; one process is alone.
 
     A process that ends or does not answer within ``timeout`` seconds ends the others with a
-    ``RankFailedError`` that names it.
+    ``RankFailedError`` that names it. With ``vocabulary_parallel`` the rows of tables of classes
+    are divided over the processes too; one process holds them all.
 
     >>> with joined_ranks() as together:
     ...     together.writes
@@ -206,14 +241,16 @@ def joined_ranks(*, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Together]:
         return
     if dist.is_initialized():  # by who called: they end it, too
         with naming_who_failed():
-            yield Ranks()
+            yield Ranks(vocabulary_parallel=vocabulary_parallel)
         return
     with naming_who_failed():
         dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
-        try:
-            yield Ranks()
-        finally:
-            dist.destroy_process_group()
+    try:
+        # Inside: once the group is gone, nobody can be asked any more.
+        with naming_who_failed():
+            yield Ranks(vocabulary_parallel=vocabulary_parallel)
+    finally:
+        dist.destroy_process_group()
 
 
 @contextmanager
@@ -241,10 +278,11 @@ def _shortened(reason: str) -> str:
 
 def _gone(rank: int, size: int) -> list[int]:
     """Return the ranks that do not answer a call of names within two seconds."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    names = [f"widemax/alive/{attempt}/{each}" for each in range(size)]
+    missing: list[int] = []
     try:
         store = dist.distributed_c10d._get_default_store()
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        names = [f"widemax/alive/{attempt}/{each}" for each in range(size)]
         store.set(names[rank], "1")
         end = time.monotonic() + _ROLL_CALL
         while time.monotonic() < end:
@@ -252,6 +290,7 @@ def _gone(rank: int, size: int) -> list[int]:
             if not missing:
                 return []
             time.sleep(0.1)
-        return missing
-    except (RuntimeError, ValueError, OSError):  # the store has gone with its host
-        return []
+    except (RuntimeError, ValueError, OSError):
+        # The store has gone with its host: that of torchrun, or rank 0 where there is none.
+        return missing if "TORCHELASTIC_RUN_ID" in os.environ else [0]
+    return missing

@@ -153,7 +153,9 @@ class Training:
         del self.model, self.loop
         data = refit_summary(self.folder, DataSummary.of(self.source))
         assert split.final is not None
-        self.model, steps, _ = _built(config, data, split.final, split.final_goals, self.learned)
+        self.model, steps, _ = _built(
+            config, data, split.final, split.final_goals, self.learned, together
+        )
         total = max(1, round(epochs * steps.per_epoch))
         plan = plan_of(config, steps, of_epoch=len(split.final.values), total_steps=total)
         plan = replace(plan, time_budget=math.inf, patience=0)
@@ -173,10 +175,13 @@ def _built(
     sequences: Sequences,
     goals: Tensor | None,
     learned: KeyedVectors | Run | None,
+    together: Together,
 ) -> tuple[Model, Steps, WarmStart | None]:
     """Return a model as its first step finds it, how it is trained, and what it begins from."""
     torch.manual_seed(config.seed)
-    model = build_model(config, data, sequences)
+    if together.over is not None and learned is not None:
+        raise ValueError("vectors cannot be given where tables are divided over processes")
+    model = build_model(config, data, sequences, over=together.over)
     warm = None if learned is None else warm_start(model, data.vocabulary, learned)
     return model, build_steps(config, model, data, sequences, goals), warm
 
@@ -247,7 +252,7 @@ def prepare(
     if not resume:
         _check_features(config, data)
     refits = _refits(config, split)
-    model, steps, warm = _built(config, data, split.sequences, split.goals, learned)
+    model, steps, warm = _built(config, data, split.sequences, split.goals, learned, together)
     if together.writes:
         _say_if_fewer_are_drawn(config, model)
     together.attach(steps)

@@ -189,38 +189,36 @@ class Loop:
 
     def save(self) -> None:
         """Save everything that the next step depends on."""
+        progress, together = self.progress, self.together
+        if together.decided(progress.step in self.store.steps()):
+            return
         self.steps.publish()
-        if self.together.writes and self.progress.step not in self.store.steps():
-            self._write()
-        self.together.wait()
-
-    def _write(self) -> None:
         best = {} if self._best_values is None else {"best_values": self._best_values}
-        tensors, rest = flatten_state(
-            {"progress": asdict(self.progress), **best, **self.steps.state()}
-        )
-        progress = self.progress
+        tensors, rest = flatten_state({"progress": asdict(progress), **best, **self.steps.state()})
         metric = progress.best if progress.best_step == progress.step else None
         # Any module can be trained; a model knows which of its tensors its vectors are.
         named: Callable[[], str] = getattr(self.model, "vectors_name", str)
         answers: Callable[[], dict[str, str | float]] = getattr(self.model, "table_answers", dict)
-        self.store.save(
-            progress.step,
-            self.model.state_dict(),
-            tensors,
-            rest,
-            metric=metric,
-            vectors=named(),
-            answers=answers(),
-        )
+        with together.whole(self.store.root, self.model.state_dict(), tensors) as found:
+            if together.writes:
+                self.store.save(
+                    progress.step,
+                    *found,
+                    rest,
+                    metric=metric,
+                    vectors=named(),
+                    answers=answers(),
+                )
+        together.wait()
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; return whether there is one."""
         checkpoint = self.store.latest(skip_damaged=True)
         if checkpoint is None:
             return False
-        self.model.load_state_dict(checkpoint.model_tensors())
-        state = unflatten_state(checkpoint.state_tensors(), checkpoint.state)
+        rows_of = self.together.rows_of
+        self.model.load_state_dict(checkpoint.model_tensors(rows_of))
+        state = unflatten_state(checkpoint.state_tensors(rows_of), checkpoint.state)
         self.steps.load_state(state)
         self.progress = Progress(**state["progress"])
         self._best_values = state.get("best_values")

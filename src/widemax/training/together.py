@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from widemax.training.checkpoint_files import RowsOf
 
 
 class Together:
@@ -56,6 +60,24 @@ class Together:
     def decided(self, value: bool) -> bool:
         """Return what the writing process decided."""
         return value
+
+    @contextmanager
+    def whole(
+        self, folder: Path, model: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> Iterator[tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]:
+        """Yield the tensors of a model and of its state to the process that writes them.
+
+        Where they are divided over processes, they pass through files in ``folder``.
+        """
+        yield model, state
+
+    @property
+    def rows_of(self) -> RowsOf | None:
+        """Which rows of the tensors of a checkpoint this process holds; None: all of all."""
+        return None
+
+    over: Any = None
+    """What tables of classes are divided over; None: this process holds them whole."""
 
     def wait(self) -> None:
         """Wait for the writing process, however long it takes."""
