@@ -4,6 +4,7 @@ Nothing here is a transport, a scheduler or a launcher: ``torchrun`` starts the 
 carries the tensors.
 """
 
+from widemax.distributed.averaging import average_rows
 from widemax.distributed.gradients import add_gradients
 from widemax.distributed.heads import SlicedFullHead, SlicedSampledHead
 from widemax.distributed.joined import JoinedBatches
@@ -25,6 +26,7 @@ __all__ = [
     "Slices",
     "Wire",
     "add_gradients",
+    "average_rows",
     "gathered_rows",
     "joined_ranks",
 ]

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from widemax.distributed.averaging import average_rows
 from widemax.distributed.checkpoints import DividedTensors, whole_tensors
 from widemax.distributed.gradients import add_gradients
 from widemax.distributed.joined import JoinedBatches
@@ -74,6 +75,11 @@ class Ranks(Together):
 
     def attach(self, steps: Any) -> None:
         """Have the steps of a training taken by all processes."""
+        if getattr(steps, "takes_jobs", False):
+            if self.over is not None:
+                raise ValueError("trainer kernel holds whole tables: leave --vocabulary-parallel")
+            steps.together, self._joined, self._parts = self, None, DividedTensors()
+            return
         _check_divisible(steps)
         assert isinstance(steps, GradientSteps)
         heads = [each for each in steps.model.modules() if isinstance(each, SamplerHead)]
@@ -104,6 +110,14 @@ class Ranks(Together):
         self._own.manual_seed(place % 2**63)
         torch.manual_seed((place + _MULTIPLIER**2) % 2**63)
         return rows[:1] if self._is_padding else own
+
+    def own_jobs(self, jobs: list[int]) -> list[int]:
+        """Return every n-th job of a step, from this process' own on."""
+        return jobs[self.rank :: self.size]
+
+    def average(self, table: Tensor, before: Tensor) -> None:
+        """Move each row by the mean of what it moved where it was touched."""
+        average_rows(table, before, self.wire)
 
     def own_generator(self, shared: torch.Generator) -> torch.Generator:
         """Return what this process draws from for its own rows."""
@@ -196,7 +210,7 @@ def _check_divisible(steps: Steps) -> None:
     """Raise if the steps of a training cannot be divided over processes."""
     if not isinstance(steps, GradientSteps):
         raise ValueError(
-            f"several processes train models by gradients (trainer torch), not by "
+            f"several processes train models by gradients (trainer torch) or word2vec, not by "
             f"{type(steps).__name__}: start one process"
         )
     if steps.device.type != "cpu":

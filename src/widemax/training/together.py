@@ -26,6 +26,8 @@ class Together:
 
     writes = True
     """Whether this process writes the folder of the run."""
+    size = 1
+    """How many processes there are."""
 
     def attach(self, steps: Any) -> None:
         """Have the steps of a training taken together."""
@@ -33,6 +35,13 @@ class Together:
     def own_rows(self, rows: Tensor, *, step: int) -> Tensor:
         """Return which rows of the batch of a step this process computes; at least one."""
         return rows
+
+    def own_jobs(self, jobs: list[int]) -> list[int]:
+        """Return which jobs of a step this process does; there may be none."""
+        return jobs
+
+    def average(self, table: Tensor, before: Tensor) -> None:
+        """Make a table the same everywhere, that all had as ``before`` and trained apart."""
 
     def own_generator(self, shared: torch.Generator) -> torch.Generator:
         """Return what a model draws from that draws for each of its rows."""
