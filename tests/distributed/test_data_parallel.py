@@ -128,6 +128,36 @@ def apart(some, others):
     return max(found, default=0.0)
 
 
+def moved(groups):
+    """Return the bytes that a process sends in a step, and what the formula says, by V."""
+    found = {}
+    for size, group in groups.items():
+        for classes in (V, 100 * V):
+            wire = Wire(group)
+            own = torch.tensor_split(torch.arange(ROWS), size)[wire.rank]
+            features, targets, _ = batch(0, torch.float32)
+            frequency = UnigramSampler(classes, torch.ones(classes))
+            scorer = TableScorer(classes, D, sparse=True)
+            model = Model(SampledHead(scorer, InBatchSampler(classes, frequency)), torch.float32)
+            model.head.joined = JoinedBatches(wire, torch.Generator())
+            losses = model(features[own], targets[own], None, None)
+            losses.sum().backward()
+            add_gradients(model.parameters(), wire)
+            most = -(-ROWS // size)
+            # Every process scores all targets, so that each touches the row of every one.
+            rows = len(targets.unique())
+            dense = 4 * (3 * D + D)
+            said = (size - 1) * rows * (8 + 4 * D) + 2 * dense * (size - 1) // size
+            # And of each target its id, of each process its size, and of each gradient its kind.
+            said += (size - 1) * (8 * most + 8 + 8 * 3)
+            found[size, classes] = (wire.bytes_sent, said)
+    return found
+
+
+def everything(groups, cases):
+    return distances(groups, cases), moved(groups)
+
+
 CASES = [
     *((name, torch.float64, False) for name in HEADS),
     *((name, torch.float32, False) for name in ("in-batch", "mixed", "tower mixed", "full")),
@@ -138,12 +168,18 @@ CASES = [
 @pytest.fixture(scope="module")
 def measured():
     distances({}, CASES)  # compiles what one process has to compile, not four at once
-    return run_all(distances, CASES)
+    return run_all(everything, CASES)
 
 
 @pytest.mark.parametrize(("name", "dtype", "by_user"), CASES)
 def test_a_step_is_that_of_one_process_on_the_joined_batch(measured, name, dtype, by_user):
     for size, shape in SHAPES:
         for rank in range(size):
-            distance = measured[rank][name, str(dtype), by_user, size, shape]
+            distance = measured[rank][0][name, str(dtype), by_user, size, shape]
             assert distance <= TOLERANCE[dtype], (size, shape, rank, distance)
+
+
+def test_bytes_moved_are_those_of_the_formula_whatever_the_number_of_classes(measured):
+    for _, found in measured:
+        for sent, said in found.values():
+            assert sent == said

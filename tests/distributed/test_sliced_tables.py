@@ -225,7 +225,7 @@ def started(groups):
     same = []
     for group in groups.values():
         wire = Wire(group)
-        for rows, width in ((V, D), (70_001, 33), (5, 3)):
+        for rows, width in ((V, D), (70_001, 33), (7, 3)):
             torch.manual_seed(1)
             whole = TableScorer(rows, width).weight
             torch.manual_seed(1)
@@ -266,6 +266,13 @@ def test_all_is_that_of_one_process(measured, kind, dtype, smoothing):
         for rank in range(size):
             distance = measured[rank][0][kind, str(dtype), smoothing, size]
             assert max(distance.values()) <= TOLERANCE[dtype] * 4, (size, rank, distance)
+
+
+def test_a_process_without_rows_is_refused():
+    wire = type("Wire", (), {"size": 4, "rank": 0})
+    with pytest.raises(ValueError, match="5 rows, 2 a process, are too few for 4 processes"):
+        Slices(5, wire)
+    assert [len(Slices(7, wire).of(rank)) for rank in range(4)] == [2, 2, 2, 1]
 
 
 def test_a_slice_starts_as_the_rows_of_the_whole_table(measured):

@@ -88,7 +88,7 @@ def whole_tensors(
     """
     own = {_MODEL + name: each for name, each in parts.divided(model).items()}
     own |= {_STATE + name: each for name, each in parts.divided(state).items()}
-    told: dict[str, Any] = ranks.shared({"name": temporary_name()})
+    told = ranks.shared({"name": temporary_name()})
     place = folder / str(told["name"])
     try:
         _write(place, own, ranks)
@@ -109,8 +109,8 @@ def whole_tensors(
 def _write(place: Path, own: Mapping[str, tuple[Tensor, Slices]], ranks: Ranks) -> None:
     """Write slices and what they make together."""
     # Here, because they take a second to load, and few trainings divide tables.
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Shard
 
@@ -131,7 +131,7 @@ def _write(place: Path, own: Mapping[str, tuple[Tensor, Slices]], ranks: Ranks) 
     writer = HuggingFaceStorageWriter(
         path=str(place), save_distributed=True, enable_consolidation=True
     )
-    dcp.save(divided, storage_writer=writer, process_group=ranks.wire.group)
+    save(divided, storage_writer=writer, process_group=ranks.wire.group)
 
 
 def _read(place: Path, own: Mapping[str, tuple[Tensor, Slices]]) -> dict[str, Tensor]:

@@ -65,7 +65,8 @@ def _make_dense(parameter: nn.Parameter) -> None:
 
 def _add_dense(grads: list[Tensor], wire: Wire) -> None:
     together = wire.sum_(torch.cat([each.flatten() for each in grads]))
-    for grad, summed in zip(grads, together.split([each.numel() for each in grads]), strict=True):
+    sums = torch.split(together, [each.numel() for each in grads])
+    for grad, summed in zip(grads, sums, strict=True):
         grad.copy_(summed.view(grad.shape))
 
 

@@ -181,7 +181,7 @@ class Ranks(Together):
         """Which rows of the tensors of a checkpoint this process holds."""
         return self._parts.rows_of if self._parts.model else None
 
-    def shared(self, state: Mapping[str, object]) -> dict[str, object]:
+    def shared(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the nested state of rank 0, as JSON and tensors: nothing is pickled."""
         tensors, rest = flatten_state(state)
         shapes = {name: [str(each.dtype), list(each.shape)] for name, each in tensors.items()}

@@ -107,6 +107,7 @@ class Word2VecSteps:
     """Whether the jobs of a step can be shared by processes."""
     together: Together = ALONE
     """Which jobs this process does."""
+    _before: list[NDArray[np.float32]] | None = None
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class Word2VecSteps:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the tables from the parameters of the model."""
         self._tables = Tables(_padded(self._words.encoder.weight), _padded(self._output))
-        self._before: list[NDArray[np.float32]] | None = None
+        self._before = None
 
 
 def train_word2vec(
