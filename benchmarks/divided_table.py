@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from _harness import Report, command_line
 
 import widemax as wm
+from _harness import Report, command_line
 from widemax.distributed import JoinedBatches, SlicedSampledHead, SlicedTableScorer, Wire
 
 STEPS, ROWS, SAMPLES, K = 3, 256, 1024, 10
