@@ -30,7 +30,7 @@ def test_three_processes_then_two_then_one_end_as_one_process_does(log, alone, t
     assert [each.key for each in load(folder).recommend(asked, k=5)] == [
         each.key for each in load(alone).recommend(asked, k=5)
     ]
-    assert not [path for path in (folder / "checkpoints").iterdir() if "tmp" in path.name]
+    assert not [path for path in (folder / "checkpoints").iterdir() if path.name.endswith(".part")]
 
 
 def test_one_process_cannot_divide_anything(log, tmp_path):  # noqa: F811

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -292,19 +293,25 @@ def _shortened(reason: str) -> str:
 
 def _gone(rank: int, size: int) -> list[int]:
     """Return the ranks that do not answer a call of names within two seconds."""
+    missing: list[int] = []
+    # In a thread: of a host that is cut off the store itself may never answer.
+    call = Thread(target=_call_names, args=(rank, size, missing), daemon=True)
+    call.start()
+    call.join(_ROLL_CALL + 1)
+    return missing
+
+
+def _call_names(rank: int, size: int, missing: list[int]) -> None:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     names = [f"widemax/alive/{attempt}/{each}" for each in range(size)]
-    missing: list[int] = []
     try:
         store = dist.distributed_c10d._get_default_store()
         store.set(names[rank], "1")
         end = time.monotonic() + _ROLL_CALL
         while time.monotonic() < end:
-            missing = [each for each, name in enumerate(names) if not store.check([name])]
-            if not missing:
-                return []
+            missing[:] = [each for each, name in enumerate(names) if not store.check([name])]
             time.sleep(0.1)
     except (RuntimeError, ValueError, OSError):
         # The store has gone with its host: that of torchrun, or rank 0 where there is none.
-        return missing if "TORCHELASTIC_RUN_ID" in os.environ else [0]
-    return missing
+        if not missing and "TORCHELASTIC_RUN_ID" not in os.environ:
+            missing[:] = [0]
