@@ -119,7 +119,7 @@ def _write(place: Path, own: Mapping[str, tuple[Tensor, Slices]], ranks: Ranks) 
     mesh = DeviceMesh.from_group(group, "cpu")
     divided = {
         name: DTensor.from_local(
-            tensor.detach().contiguous(),
+            _as_floating(tensor.detach().contiguous()),
             mesh,
             [Shard(0)],
             run_check=False,
@@ -144,4 +144,14 @@ def _read(place: Path, own: Mapping[str, tuple[Tensor, Slices]]) -> dict[str, Te
     missing = own.keys() - found.keys()
     if missing:
         raise OSError(f"{place} must hold all divided tensors, {min(missing)} is not there")
-    return found
+    return {name: found[name].view(tensor.dtype) for name, (tensor, _) in own.items()}
+
+
+def _as_floating(tensor: Tensor) -> Tensor:
+    """Return the bits of whole numbers as if they were fractions; of fractions as they are.
+
+    torch puts slices together for floating types alone, and only copies their bits.
+    """
+    if tensor.is_floating_point():
+        return tensor
+    return tensor.view({8: torch.float64, 4: torch.float32, 2: torch.float16}[tensor.itemsize])

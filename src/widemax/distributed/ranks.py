@@ -259,13 +259,24 @@ def joined_ranks(
             yield Ranks(vocabulary_parallel=vocabulary_parallel)
         return
     with naming_who_failed():
-        dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
+        _join(timedelta(seconds=timeout))
     try:
         # Inside: once the group is gone, nobody can be asked any more.
         with naming_who_failed():
             yield Ranks(vocabulary_parallel=vocabulary_parallel)
     finally:
         dist.destroy_process_group()
+
+
+def _join(timeout: timedelta) -> None:
+    """Join the process group that the environment describes."""
+    store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # torchrun with a given address keeps its store over restarts, and with it the addresses of
+        # processes that are gone. Several machines may count their restarts differently.
+        store = dist.PrefixStore(f"widemax/{attempt}", store)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
 
 
 @contextmanager
