@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from widemax.distributed.averaging import average_rows
 from widemax.distributed.checkpoints import DividedTensors, whole_tensors
@@ -270,12 +272,12 @@ def joined_ranks(
 
 def _join(timeout: timedelta) -> None:
     """Join the process group that the environment describes."""
-    store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
         # torchrun with a given address keeps its store over restarts, and with it the addresses of
         # processes that are gone. Several machines may count their restarts differently.
-        store = dist.PrefixStore(f"widemax/{attempt}", store)
+        store = PrefixStore(f"widemax/{attempt}", store)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
 
 
