@@ -37,7 +37,8 @@ def work(rank: int, ranks: int, classes: int, dimension: int, port: int, answers
         scorer = SlicedTableScorer(classes, dimension, wire)
         head = SlicedSampledHead(scorer, sampler, num_samples=SAMPLES)
         head.joined = JoinedBatches(wire, generator)
-    optimizer = wm.optimizer_for(head, lr=0.01)
+    rule = wm.optim.RowwiseAdagrad  # the usual one for large tables: one value a row
+    optimizer = wm.optimizer_for(head, table_rule=rule, table_lr=0.05)
     drawn = torch.Generator().manual_seed(1)
     own = torch.tensor_split(torch.arange(ROWS), ranks)[rank]
     moved = 0
