@@ -20,10 +20,16 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path):
     steps = transcript(PAGE.read_text().replace(PORT, str(port)))
     # One shell for all: the server runs in its background, and ends with it.
     script = "\n".join(f"{command}\necho '{MARK}'" for command, _ in steps)
-    program = f'widemax() {{ "{sys.executable}" -m widemax "$@"; }}\n{script}\n'
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # A program and not a function, which would be a shell around it: kill must reach the server.
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "widemax"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m widemax "$@"\n')
+    program.chmod(0o755)
+    path = os.pathsep.join(
+        [str(program.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
     done = subprocess.run(
-        ["bash", "-c", program],
+        ["bash", "-c", script],
         cwd=tmp_path,
         env={**os.environ, "PATH": path, "COLUMNS": "80"},
         stdout=subprocess.PIPE,
