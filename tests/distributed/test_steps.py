@@ -52,7 +52,7 @@ def trained(name, ranks=None):
     if ranks is not None:
         ranks.attach(steps)
         more = {"together": ranks}
-    plan = Plan(total_steps=2 * steps.per_epoch, learning_rate=lambda step, passed: 0.1)
+    plan = Plan(total_steps=2 * steps.per_epoch, learning_rate=lambda step, passed: 0.02)
     Loop(steps, plan, store=Store(), **more).run()
     return [each.detach().clone() for each in model.parameters()]
 

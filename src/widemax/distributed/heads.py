@@ -177,12 +177,13 @@ class SlicedSampledHead(SlicedEvaluation, SampledHead):
 
     >>> import torch.distributed as dist
     >>> import widemax as wm
+    >>> from widemax.distributed import JoinedBatches
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> scorer = SlicedTableScorer(1000, 16, Wire())
     >>> head = SlicedSampledHead(scorer, wm.UniformSampler(1000), num_samples=99)
     >>> head.joined = JoinedBatches(scorer.slices.wire, torch.Generator().manual_seed(0))
     >>> _ = scorer.weight.data.zero_()
-    >>> bool(head(torch.randn(8, 16), torch.arange(8)).mean() > 6)
-    True
+    >>> round(head(torch.randn(8, 16), torch.arange(8)).mean().item(), 1)  # log 100
+    4.6
     >>> dist.destroy_process_group()
     """
