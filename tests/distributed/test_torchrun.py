@@ -166,8 +166,15 @@ def test_a_process_that_dies_ends_the_others_with_a_line_that_names_it(log, alon
     assert load(folder).recommend(["i1"], k=1)
 
 
-def test_what_cannot_be_divided_is_refused_in_one_line(log, tmp_path):
-    words = ["train", str(log), "--folder", str(tmp_path / "run"), "--model", "popularity"]
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ("--model popularity", "several processes train models by gradients (trainer torch)"),
+        ("--model airbnb --sampler learned-unigram", "how often a batch asks its head depends"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_in_one_line(log, tmp_path, flags, why):
+    words = ["train", str(log), "--folder", str(tmp_path / "run"), *flags.split()]
     code, text = finished(torchrun(2, words))
     assert code != 0
-    assert "several processes train models by gradients (trainer torch)" in text
+    assert why in text

@@ -24,7 +24,7 @@ from widemax.distributed.checkpoints import DividedTensors, whole_tensors
 from widemax.distributed.gradients import add_gradients
 from widemax.distributed.joined import JoinedBatches
 from widemax.distributed.wire import Wire
-from widemax.heads.base import SamplerHead
+from widemax.heads.base import SamplerHead, learns
 from widemax.storage.state_dicts import flatten_state, unflatten_state
 from widemax.training.checkpoint_files import RowsOf
 from widemax.training.steps import GradientSteps, Steps
@@ -99,6 +99,12 @@ class Ranks(Together):
                 raise ValueError(
                     f"num_groups must be 1 with several processes, got {head.num_groups}: each of "
                     "them is a part of the batch already"
+                )
+            gathers = head.sampler.from_batch or learns(head.sampler)
+            if gathers and not getattr(steps.model, "asks_head_once", True):
+                raise ValueError(
+                    f"{type(steps.model).__name__} with {type(head.sampler).__name__} cannot be "
+                    "divided over processes: how often a batch asks its head depends on the batch"
                 )
             self._joined = head.joined = JoinedBatches(self.wire, steps.generator)
 

@@ -64,6 +64,8 @@ class Model(nn.Module, ABC):
 
     trains_by_head = True
     """Whether the losses of ``head`` over its classes are what the model is trained by."""
+    asks_head_once = True
+    """Whether every batch asks the head once, so that processes can put their batches together."""
 
     @property
     def never_recommended(self) -> Tensor | None:

@@ -152,6 +152,7 @@ class Airbnb(Item2Vec):
     """
 
     nearest: Tensor
+    asks_head_once = False
 
     def __init__(
         self,
