@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from widemax.filters import Filters
 from widemax.limits import check_whole
 from widemax.stores.addresses import PostgresAddress
-from widemax.stores.filters import Filter, check_filters
+from widemax.stores.conditions import conditions_of
 from widemax.stores.manifest import FORMAT_VERSION, MANIFEST_TABLE, StoreManifest
 from widemax.stores.postgres import (
     check_table_name,
@@ -112,11 +113,12 @@ class VectorStore:
         k: int,
         *,
         exclude: Sequence[int] = (),
-        filters: Sequence[Filter] = (),
+        filters: Filters | None = None,
     ) -> list[FoundItem]:
         """Return the k items with the largest product with any of the queries [K, P].
 
-        ``Run.store_queries`` makes them of a history. Classes in ``exclude`` are left out.
+        ``Run.store_queries`` makes them of a history. Classes in ``exclude`` are left out, and
+        items that do not have, of every feature in ``filters``, one of its values.
         """
         if not self.manifest.point_dimension:
             raise ValueError(f"the model of {self.manifest.run} does not rank by products")
@@ -133,7 +135,7 @@ class VectorStore:
         k: int,
         *,
         exclude: Sequence[int] = (),
-        filters: Sequence[Filter] = (),
+        filters: Filters | None = None,
     ) -> list[FoundItem]:
         """Return the k items whose vectors have the largest cosine with a query [D]."""
         return self._search(VECTOR, query, k, exclude, filters)
@@ -154,14 +156,21 @@ class VectorStore:
         return np.stack([rows[each].to_numpy().astype(np.float32) for each in ids])
 
     def _search(
-        self, column: str, query: Array, k: int, exclude: Sequence[int], filters: Sequence[Filter]
+        self,
+        column: str,
+        query: Array,
+        k: int,
+        exclude: Sequence[int],
+        filters: Filters | None,
     ) -> list[FoundItem]:
         k = check_whole("k", k, 1, 2**31 - 1)
-        check_filters(filters, self.manifest.columns)
+        conditions = conditions_of(filters or {}, self.manifest.columns)
+        if exclude:
+            conditions.append(("not (id = any(%s))", [sorted({*exclude})]))
         width = self.manifest.dimension if column == VECTOR else self.manifest.point_dimension
         if query.shape != (width,) or not bool(np.isfinite(query).all()):
             raise ValueError(f"query must be {width} finite numbers, got shape {[*query.shape]}")
-        asked = (self._table, column, query, k, exclude, filters)
+        asked = (self._table, column, query, k, conditions)
         psycopg = driver()
         with self._lock, database_errors(self.address):
             try:
@@ -214,14 +223,10 @@ def nearest_rows(
     column: str,
     query: Array,
     k: int,
-    exclude: Sequence[int] = (),
-    filters: Sequence[Filter] = (),
+    conditions: Sequence[tuple[str, list[Any]]] = (),
 ) -> list[FoundItem]:
-    """Return the k rows nearest to a query, best first, of those that filters let through."""
+    """Return the k rows nearest to a query, best first, of those that meet all conditions."""
     sql = driver("sql")
-    conditions = [each.condition() for each in filters]
-    if exclude:
-        conditions.append(("not (id = any(%s))", [sorted({*exclude})]))
     where = " and ".join(text for text, _ in conditions) or "true"
     command = sql.SQL(
         f"select id, key, title, {{column}} {_OPERATORS[column]} %b from {{table}} "
