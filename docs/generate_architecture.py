@@ -60,7 +60,7 @@ ARROWS: Graph = {
         "comparison": "config declarations runs storage training",
         "advising": "config data declarations limits models runs sampling storage training",
         "reporting": "comparison config evaluation runs storage",
-        "serving": "config declarations evaluation limits runs storage vocabulary",
+        "serving": "config declarations evaluation limits runs storage stores vocabulary",
         "cli": "advising auditing comparison config data declarations evaluation extras filters "
         "heads kernels objectives reporting runs sampling scoring serving storage stores training "
         "validation vectors vocabulary",

@@ -13,7 +13,7 @@ import typer
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.storage.json_text import finite
-from widemax.stores.addresses import Place, is_address, place_of
+from widemax.stores.addresses import Place, PostgresAddress, is_address, place_of
 
 if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
@@ -83,19 +83,27 @@ def load_run(folder: Path, checkpoint: str) -> Run:
         return Run(folder, checkpoint=checkpoint)
 
 
-def open_store(place: Place | None, table: str, *, exact: bool) -> VectorStore | None:
-    """Return the table that --from names; None: the run itself is asked."""
+def database_of(place: Place | None, table: str) -> PostgresAddress | None:
+    """Return the database that --from names; None: it is not given."""
     if place is None:
         if table:
             raise ValueError("--table is for --from: give both")
         return None
     if isinstance(place, Path):
         raise ValueError(f"--from must be a database, postgresql://host/name, got {place}")
+    return place
+
+
+def open_store(place: Place | None, table: str, *, exact: bool) -> VectorStore | None:
+    """Return the table that --from names; None: the run itself is asked."""
+    address = database_of(place, table)
+    if address is None:
+        return None
     if exact:
         raise ValueError("--exact is for the index of the run, and --from searches a database")
     from widemax.stores.searching import DEFAULT_TABLE, VectorStore
 
-    return VectorStore(place, table or DEFAULT_TABLE)
+    return VectorStore(address, table or DEFAULT_TABLE)
 
 
 def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> StoredVectors | Run:

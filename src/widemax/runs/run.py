@@ -135,6 +135,8 @@ class Run:
         self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
         self.model = load_model(self.folder, found, self.config, self._counted)
         self._kept_vectors: Tensor | None = None
+        # Now, and not when it is asked for: the folder may be trained on meanwhile.
+        self._identity = identity_of(self.folder, found)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -290,7 +292,7 @@ class Run:
 
     def identity(self) -> tuple[str, str]:
         """Return the sha256 of what the run says of itself, and of the parameters that answer."""
-        return identity_of(self.folder, self._checkpoint)
+        return self._identity
 
     @torch.no_grad()
     def held_out_hidden(self, count: int) -> Tensor | None:
