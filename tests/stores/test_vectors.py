@@ -19,9 +19,10 @@ from widemax.cli.app import app
 from widemax.filters import parse_filters
 from widemax.runs.export.pgvector import class_points
 from widemax.runs.from_store import recommend_from, similar_from
+from widemax.stores import searching
 from widemax.stores.addresses import PostgresAddress
 from widemax.stores.manifest import StoreManifest
-from widemax.stores.searching import VectorStore
+from widemax.stores.searching import VectorStore, set_breadth
 from widemax.stores.writing import Items, Questions, write_table
 
 SIZE, DIMENSION = 3000, 8
@@ -219,6 +220,24 @@ def test_a_server_that_dropped_the_connection_is_asked_again(stored):
         own = store._connection.info.backend_pid
         other.execute("select pg_terminate_backend(%s)", [own])
     assert store.similar(query, 5) == before
+
+
+def test_a_connection_that_is_lost_while_it_is_opened_is_opened_again(stored, monkeypatch):
+    _, store, _ = stored
+    address, lost = str(store.address), []
+
+    def lose_first(connection, breadth):
+        if not lost:
+            lost.append(connection.info.backend_pid)
+            with psycopg.connect(address, autocommit=True) as other:
+                other.execute("select pg_terminate_backend(%s, 10000)", lost)
+        set_breadth(connection, breadth)
+
+    monkeypatch.setattr(searching, "set_breadth", lose_first)
+    with VectorStore(address, "items") as again:
+        assert again._connection.info.backend_pid not in lost
+        assert again.similar(some_vectors(1)[0], 5) == store.similar(some_vectors(1)[0], 5)
+    assert lost
 
 
 KILLED = """

@@ -77,6 +77,15 @@ class VectorStore:
             self._connection, self.manifest, self._oid = self._open()
 
     def _open(self) -> tuple[Any, StoreManifest, int]:
+        """Return a new connection, and what it finds; it may be lost before it is ready."""
+        try:
+            return self._open_once()
+        except driver().OperationalError as error:
+            if not _is_lost(error):
+                raise
+            return self._open_once()
+
+    def _open_once(self) -> tuple[Any, StoreManifest, int]:
         connection = connected(self.address, autocommit=True)
         try:
             connection.read_only = True
@@ -217,9 +226,8 @@ class VectorStore:
             try:
                 return ask(self._ready())
             except driver().OperationalError as error:
-                # A server that was started again: once more, on a new connection. It says so, by a
-                # code or by none, before the driver finds that the connection is closed.
-                if error.sqlstate is not None and not error.sqlstate.startswith(_LOST):
+                # A server that was started again: once more, on a new connection.
+                if not _is_lost(error):
                     raise
                 self._connection.close()
                 return ask(self._ready())
@@ -249,6 +257,11 @@ class VectorStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_lost(error: Any) -> bool:
+    """Return whether a connection is gone: a server says so before the driver finds it closed."""
+    return error.sqlstate is None or error.sqlstate.startswith(_LOST)
 
 
 def set_breadth(connection: Any, breadth: int) -> None:
