@@ -49,21 +49,24 @@ ARROWS: Graph = {
         "encoders": "data devices gradients kernels scoring validation",
         "optim": "devices kernels validation",
         "training": "data declarations devices extras limits optim storage validation",
-        "models": "candidates config data declarations encoders heads kernels ngrams objectives "
-        "sampling scoring training validation vocabulary",
+        "distributed": "candidates declarations encoders heads sampling scoring storage training "
+        "validation",
+        "models": "candidates config data declarations distributed encoders heads kernels ngrams "
+        "objectives sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",
         "index": "candidates extras heads scoring storage validation",
         "auditing": "config data declarations heads models objectives sampling scoring validation",
         "contracts": "candidates heads objectives sampling validation",
-        "runs": "auditing candidates config data declarations encoders evaluation extras filters "
-        "heads index limits models scoring storage stores training validation vectors vocabulary",
+        "runs": "auditing candidates config data declarations distributed encoders evaluation "
+        "extras filters heads index limits models scoring storage stores training validation "
+        "vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "advising": "config data declarations limits models runs sampling storage training",
         "reporting": "comparison config evaluation runs storage",
         "serving": "config declarations evaluation limits runs storage stores vocabulary",
-        "cli": "advising auditing comparison config data declarations evaluation extras filters "
-        "heads kernels objectives reporting runs sampling scoring serving storage stores training "
-        "validation vectors vocabulary",
+        "cli": "advising auditing comparison config data declarations distributed evaluation "
+        "extras filters heads kernels objectives reporting runs sampling scoring serving storage "
+        "stores training validation vectors vocabulary",
     }.items()
 }
 

@@ -1,11 +1,7 @@
 """``widemax advise``: the decision table, the cost model, what is kept, and the way to a run."""
 
 import json
-import os
 import random
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +15,8 @@ from widemax.advising import machine as machines
 from widemax.advising.machine import steps_of
 from widemax.advising.memory import memory_of
 from widemax.advising.work import OPERATIONS, work_of
-from widemax.cli.app import app
+from widemax.cli.app import app, run_app
+from widemax.cli.errors import ErrorDisplay
 from widemax.config import Config
 
 TABLE = (Path(__file__).parents[2] / "docs" / "choosing.md").read_text(encoding="utf-8")
@@ -330,28 +327,11 @@ def test_a_text_that_needs_probabilities_is_read_as_a_language_model_reads_it(ru
         (["--out", "/no/such/folder/a.toml"], "must lie in an existing folder"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(log, flags, message, tmp_path):
-    found = subprocess.run(
-        [sys.executable, "-m", "widemax", "advise", str(log), *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(_warm_cache(tmp_path))},
-    )
-    assert found.returncode == 2, found.stderr
-    line = found.stderr.strip().splitlines()[-1]
-    assert re.search(re.escape(message), line)
-    assert not found.stdout
-
-
-def _warm_cache(folder):
-    """A cache in which this machine is kept already, so that nothing is measured."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        for threads in (1, torch.get_num_threads(), os.cpu_count() or 1):
-            name = machines.machine_name
-            noun = "thread" if threads == 1 else "threads"
-            shown = re.sub(r"\d+ threads?", f"{threads} {noun}", name())
-            patch.setattr(machines, "machine_name", lambda shown=shown: shown)
-            machines._keep(machines._place(), TYPICAL.costs)
-            patch.setattr(machines, "machine_name", name)
-    return folder
+def test_mistakes_are_one_line_and_exit_code_2(quick, log, flags, message, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(log.parent))
+    with pytest.raises(SystemExit) as stopped:
+        run_app(["advise", str(log), *flags], ErrorDisplay(tracebacks=False))
+    assert stopped.value.code == 2
+    shown = capsys.readouterr()
+    assert message in shown.err.strip().splitlines()[-1]
+    assert not shown.out

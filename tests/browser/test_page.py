@@ -383,11 +383,18 @@ ZOOM = """async () => {
 
 
 def test_a_zoom_of_a_hundred_thousand_points_is_redrawn_at_once(opened, url):
-    pages = {}
-    for number in (1_000, 100_000):
-        page = opened(f"{url}#/map", routes=big_map(number))
-        page.wait_for_selector(READY)
-        pages[number] = page.evaluate(ZOOM)[3]
-    print(f"a zoom of 100,000 points: {pages[100_000]:.0f} ms; of 1,000: {pages[1_000]:.0f} ms")
-    # On a quiet machine 100,000 take under 0.3 s; here the bound leaves room for company.
-    assert pages[100_000] < 300 + 20 * pages[1_000]
+    page = opened(f"{url}#/map", routes=big_map(100_000))
+    page.wait_for_selector(READY)
+    session = page.context.new_cdp_session(page)
+    # Time of the processor: what else the machine does is not the page's.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent():
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+
+    before = spent()
+    times = page.evaluate(ZOOM)
+    each = (spent() - before) / len(times)
+    print(f"a zoom of 100,000 points: {1000 * each:.0f} ms of the processor, {times[3]:.0f} ms")
+    assert each < 0.3

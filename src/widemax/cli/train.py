@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from widemax.runs.preparing import Training
     from widemax.stores.addresses import Place
     from widemax.training.loop import Progress as TrainingProgress
+    from widemax.training.together import Together
 
 _FINISHED = {
     "steps": "finished",
@@ -74,12 +78,28 @@ def train(
     json: Annotated[
         bool, typer.Option("--json", help="With --print-config: print it as JSON.")
     ] = False,
+    rank_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            help="Started by torchrun: after how long a process that does not answer has failed.",
+        ),
+    ] = 60.0,
+    vocabulary_parallel: Annotated[
+        bool,
+        typer.Option(
+            "--vocabulary-parallel",
+            help="Started by torchrun: divide the rows of the tables over the processes, too.",
+        ),
+    ] = False,
     *,
     settings: Settings,
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume continues exactly where it stopped.
 
-    With --model NAME, --help shows only the settings of that model.
+    With --model NAME, --help shows only the settings of that model. Several processes train one
+    model where torchrun starts them: torchrun --nproc-per-node 4 -m widemax train ...
     """
     if json and not print_config:
         raise ValueError("--json says how --print-config prints: give both")
@@ -88,22 +108,48 @@ def train(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
     with starting():
+        from widemax.distributed.ranks import joined_ranks, launched, restarted
         from widemax.runs.description import holds_run
         from widemax.runs.folder import check_free
         from widemax.runs.source import kind_of
 
-    # What is wrong with the folder is said before the source is looked for.
-    resume = resume and folder is not None and holds_run(folder)
-    if folder is not None and resume:
-        asked = _resumed(folder, settings)
-    else:
-        if folder is not None and not print_config:
-            check_free(folder)
-        asked = settings.resolved(kind_of(source, settings.given()))
-    if print_config:
-        typer.echo(show_config(asked, as_json=json))
-    elif folder is not None:
-        train_run(source, folder, asked.config, resume=resume, vectors=vectors)
+    if vocabulary_parallel and not launched():
+        raise ValueError(
+            "--vocabulary-parallel divides tables over processes, and this is one: start several "
+            "by torchrun --nproc-per-node N -m widemax train ..."
+        )
+    joined = joined_ranks(timeout=rank_timeout, vocabulary_parallel=vocabulary_parallel)
+    with joined as together, _notes_once(together):
+        # What is wrong with the folder is said before the source is looked for.
+        found = (resume or restarted()) and folder is not None and holds_run(folder)
+        resume = together.decided(found)
+        if folder is not None and resume:
+            asked = _resumed(folder, settings)
+        else:
+            if folder is not None and not print_config and together.writes:
+                check_free(folder)
+            asked = settings.resolved(kind_of(source, settings.given()))
+        if not print_config and folder is not None:
+            train_run(
+                source, folder, asked.config, resume=resume, vectors=vectors, together=together
+            )
+        elif together.writes:
+            typer.echo(show_config(asked, as_json=json))
+
+
+@contextmanager
+def _notes_once(together: Together) -> Iterator[None]:
+    """Let the process that writes say what is worth a note, and no other say it again."""
+    log = logging.getLogger("widemax")
+    level = log.level
+    with warnings.catch_warnings():
+        if not together.writes:
+            warnings.simplefilter("ignore")
+            log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(level)
 
 
 def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
@@ -119,20 +165,29 @@ def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
 
 
 def train_run(
-    source: Place, folder: Path, config: Config, *, resume: bool, vectors: Path | None = None
+    source: Place,
+    folder: Path,
+    config: Config,
+    *,
+    resume: bool,
+    vectors: Path | None = None,
+    together: Together | None = None,
 ) -> None:
     """Train on a source into a folder, showing where it stands."""
     from widemax.runs.preparing import prepare
     from widemax.training.loop import Interrupted
+    from widemax.training.together import ALONE
 
-    display = _Display()
-    with waiting(f"reading {source}"):
+    together = together or ALONE
+    display = _Display(quiet=not together.writes)
+    with waiting(f"reading {source}", in_logs=together.writes):
         training = prepare(
             source,
             config,
             folder,
             resume=resume,
             vectors=vectors,
+            together=together,
             on_step=display.step,
             on_validation=display.validation,
             on_refit=display.refit,
@@ -150,6 +205,7 @@ def train_run(
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
     display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
+    together.wait()
     for line in _closing(training, progress):
         display.say(line)
 
@@ -198,9 +254,9 @@ def _order(training: Training) -> str:
 class _Display:
     """A bar and live figures on a terminal, plain lines elsewhere."""
 
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
-        self.live = self.console.is_terminal
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.live = self.console.is_terminal and not quiet
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self.bar = Progress(
             *columns, TimeRemainingColumn(), console=self.console, disable=not self.live

@@ -301,6 +301,8 @@ TRAIN_ARGUMENTS = (
     "vectors",
     "print_config",
     "json",
+    "rank_timeout",
+    "vocabulary_parallel",
     "config",
     "help",
 )

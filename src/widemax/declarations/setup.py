@@ -72,6 +72,9 @@ class Setup(Protocol):
     def objective(self) -> Any:
         """The objective of the head."""
 
+    def bag_encoder(self, dimension: int) -> Any:
+        """Return a new ``BagEncoder`` for the classes."""
+
     def part(self, kind: str, name: str, **options: Any) -> Any:
         """Return another method, built with these options in place of the settings."""
 

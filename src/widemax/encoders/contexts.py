@@ -135,8 +135,10 @@ def numbered_halves(context: Tensor, last: int) -> Halves:
             [ 0, -1]])
     """
     if by_kernels(context):
-        found, count, *places = number_rows(context.contiguous().numpy(), last)
-        return Halves(torch.from_numpy(found), count, *map(torch.from_numpy, places))
+        found, count, before, recent = number_rows(context.contiguous().numpy(), last)
+        return Halves(
+            torch.from_numpy(found), count, torch.from_numpy(before), torch.from_numpy(recent)
+        )
     known = context >= 0
     is_recent = known.flip(-1).cumsum(-1).flip(-1) <= last
     halves = [packed(context.masked_fill(each, ABSENT)) for each in (is_recent, ~is_recent)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from widemax.candidates import Candidates, ClassBlock, TopK
+from widemax.candidates import Candidates, ClassBlock, InnerProduct, TopK
 from widemax.devices import demand
 from widemax.heads.batch import Batch, read_batch
 from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
@@ -242,8 +242,35 @@ class ScorerHead(Head):
         return scores.view(batch.targets.shape)
 
 
+class JoinedBatch(Protocol):
+    """The batches of several processes as one: what is drawn, is drawn for all of them."""
+
+    def draw(
+        self,
+        sampler: Sampler,
+        num_samples: int | None,
+        batch: Batch,
+        generator: torch.Generator | None,
+    ) -> Candidates:
+        """Return the candidates of all batches, with the counts of the targets of this one.
+
+        ``rows`` count the rows of this batch first, then those of the others.
+        """
+
+    def all_rows(self, values: Tensor) -> Tensor:
+        """Return the values of the rows of all batches, those of this one first."""
+
+    def inner_product(
+        self, scorer: Scorer, hidden: Tensor, targets: Tensor, ids: Tensor
+    ) -> InnerProduct:
+        """Return the factors of a scorer, each vector computed by one process, for all."""
+
+
 class SamplerHead(ScorerHead):
     """A head with a scorer that trains on what a sampler draws."""
+
+    joined: JoinedBatch | None = None
+    """How this batch is one with those of other processes; None: it stands alone."""
 
     def __init__(
         self, scorer: Scorer, sampler: Sampler, num_samples: int | None, ignore_index: int
@@ -271,11 +298,18 @@ class SamplerHead(ScorerHead):
     ) -> Candidates:
         traced = generator is None and getattr(self.sampler, "traced", False)
         draw = _draw if traced or not torch.compiler.is_compiling() else _draw_untraced
-        candidates = draw(self.sampler, num_samples, batch, generator)
-        if batch.kept is not None and (candidates.rows is not None or _learns(self.sampler)):
+        if self.joined is not None:
+            candidates = self.joined.draw(self.sampler, num_samples, batch, generator)
+        else:
+            candidates = draw(self.sampler, num_samples, batch, generator)
+        if batch.kept is not None and (candidates.rows is not None or learns(self.sampler)):
             # Class 0 stands for them, which is no target.
             demand(batch.kept.all(), f"{type(self.sampler).__name__} takes no ignored targets here")
         return candidates
+
+    def _queries_of_rows(self, query_ids: Tensor) -> Tensor:
+        """Return the queries of all rows that ``Candidates.rows`` counts."""
+        return query_ids if self.joined is None else self.joined.all_rows(query_ids)
 
 
 def _draw(
@@ -284,7 +318,7 @@ def _draw(
     return sampler.sample(num_samples, batch.targets, hidden=batch.hidden, generator=generator)
 
 
-def _learns(sampler: Sampler) -> bool:
+def learns(sampler: Sampler) -> bool:
     """Return whether the targets of a batch teach a sampler, or a part of it, something."""
     parts = (each for each in sampler.modules() if isinstance(each, Sampler))
     return any(type(each).update is not Sampler.update for each in parts)

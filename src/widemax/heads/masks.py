@@ -55,17 +55,20 @@ def _hits_of_shared(ids: Tensor, classes: Tensor) -> Tensor:
     return hits
 
 
-def hits_by_query(rows: Tensor, query_ids: Tensor) -> Tensor:
+def hits_by_query(
+    rows: Tensor, query_ids: Tensor, query_ids_of_rows: Tensor | None = None
+) -> Tensor:
     """Mark the candidates that another example of the same query brought into the batch.
 
     hits[b, s] = query_ids[rows[s]] == query_ids[b], where rows[s] ≥ 0, for ``Candidates.rows`` [S]
     or [B, S] and query_ids [B] → bool [B, S]: what a user chose in one example is no negative in
-    their others.
+    their others. Where rows of other batches count too, ``query_ids_of_rows`` are those of all.
 
     >>> hits_by_query(torch.tensor([0, 1, 2, -1]), torch.tensor([7, 8, 7])).int().tolist()
     [[1, 0, 1, 0], [0, 1, 0, 0], [1, 0, 1, 0]]
     """
-    brought_by = query_ids[rows.clamp(min=0)]
+    of_rows = query_ids if query_ids_of_rows is None else query_ids_of_rows
+    brought_by = of_rows[rows.clamp(min=0)]
     return (brought_by == query_ids[:, None]) & (rows >= 0)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from widemax.candidates import Candidates
+from widemax.candidates import Candidates, InnerProduct
 from widemax.declarations import Option, declare
 from widemax.heads.base import SamplerHead
 from widemax.heads.batch import Batch
@@ -135,7 +135,8 @@ class SampledHead(SamplerHead):
         generator: torch.Generator | None,
     ) -> Tensor:
         candidates = self._draw(self.num_samples, batch, generator)
-        excluded = _excluded(candidates, query_ids, history)
+        of_rows = None if query_ids is None else self._queries_of_rows(query_ids)
+        excluded = _excluded(candidates, query_ids, of_rows, history)
         own = self._own_rows(batch, candidates)
         if own is not None:
             candidates = without_own_rows(candidates, own)
@@ -201,13 +202,23 @@ class SampledHead(SamplerHead):
         if shared and is_plain(self.scorer):
             from_factors = find_from_factors(self.objective)
             if from_factors is not None:
-                product = self.scorer.inner_product(batch.hidden, batch.targets, ids)
+                product = self._inner_product(batch, ids)
                 return from_factors(product, **counts_and_hits)
-        target_scores, scores = self._target_scores(batch), self.scorer(batch.hidden, ids)
+        flat = ids.dim() == batch.targets.dim() == 1
+        if self.joined is not None and flat and is_plain(self.scorer):
+            product = self._inner_product(batch, ids)
+            target_scores, scores = product.target_scores(), product.candidate_scores()
+        else:
+            target_scores, scores = self._target_scores(batch), self.scorer(batch.hidden, ids)
         if excluded is not None:
             scores = scores.masked_fill(excluded, -torch.inf)
         mask = batch.target_mask
         return self.objective(target_scores, scores, target_mask=mask, **counts_and_hits)
+
+    def _inner_product(self, batch: Batch, ids: Tensor) -> InnerProduct:
+        if self.joined is None:
+            return self.scorer.inner_product(batch.hidden, batch.targets, ids)
+        return self.joined.inner_product(self.scorer, batch.hidden, batch.targets, ids)
 
 
 def _zero_if_alone(losses: Tensor, own: Tensor | None) -> Tensor:
@@ -237,7 +248,10 @@ def _check_shape(name: str, values: Tensor, rows: int, *columns: str) -> None:
 
 
 def _excluded(
-    candidates: Candidates, query_ids: Tensor | None, history: Tensor | None
+    candidates: Candidates,
+    query_ids: Tensor | None,
+    query_ids_of_rows: Tensor | None,
+    history: Tensor | None,
 ) -> Tensor | None:
     """Return the candidates that must not compete under any objective, bool [B, S]."""
     masks = []
@@ -247,7 +261,7 @@ def _excluded(
                 "query_ids were given, but the sampler takes no candidates from the batch; use "
                 "history to keep a user's own classes out of the negatives"
             )
-        masks.append(hits_by_query(candidates.rows, query_ids))
+        masks.append(hits_by_query(candidates.rows, query_ids, query_ids_of_rows))
     if history is not None:
         masks.append(hits_by_class(candidates.ids, history))
     return torch.stack(masks).any(0) if masks else None

@@ -16,6 +16,8 @@ from widemax.data import FeatureTable, Sequences, WindowBatch, Windows
 from widemax.data.summary import DataSummary
 from widemax.declarations import Setup, Value
 from widemax.declarations.table import declaration_of
+from widemax.distributed.heads import SlicedEvaluation
+from widemax.distributed.tables import SlicedBagEncoder, SlicedTableScorer
 from widemax.encoders.bag import BagEncoder
 from widemax.encoders.dense import DenseEncoder
 from widemax.heads import Head, ScorerHead
@@ -243,10 +245,15 @@ class Model(nn.Module, ABC):
         scorer = getattr(head, "scorer", None)
         own = (type(self).topk, type(self).hidden, type(self).encode)
         plain = own == (Model.topk, Model.hidden, Model.encode) and not self.causal
-        if not (plain and type(encoder) is BagEncoder and type(scorer) is TableScorer):
+        # Divided over processes or not, what is stored is whole.
+        bags, tables = (BagEncoder, SlicedBagEncoder), (TableScorer, SlicedTableScorer)
+        if not (plain and type(encoder) in bags and type(scorer) in tables):
             return {}
-        if type(head).topk is not ScorerHead.topk or self.never_recommended is not None:
+        ranked = type(head).topk in (ScorerHead.topk, SlicedEvaluation.topk)
+        if not ranked or self.never_recommended is not None:
             return {}
+        assert isinstance(encoder, BagEncoder)
+        assert isinstance(scorer, TableScorer)
         recipe: dict[str, str | float] = {
             "rule": "mean",
             "table.inputs": self._name_of(encoder.weight),

@@ -21,7 +21,10 @@ from widemax.declarations import Declaration, find
 from widemax.declarations.setup import FACTS
 from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.declarations.table import load
-from widemax.encoders import FeatureEncoder
+from widemax.distributed.dividing import check_all_divided, divided_head
+from widemax.distributed.tables import SlicedBagEncoder, SlicedTableScorer
+from widemax.distributed.wire import Wire
+from widemax.encoders import BagEncoder, FeatureEncoder
 from widemax.heads import FullHead
 from widemax.models import Model
 from widemax.models.options import WEIGHTS
@@ -38,14 +41,22 @@ _OF_THE_RUN = {
 
 
 def build_model(
-    config: Config, data: DataSummary, corpus: Sequences | None = None, *, strict: bool = False
+    config: Config,
+    data: DataSummary,
+    corpus: Sequences | None = None,
+    *,
+    strict: bool = False,
+    over: Wire | None = None,
 ) -> Model:
     """Return the untrained model of a configuration, from the state of torch's generator.
 
-    Of distinct draws at most half of the classes are taken, and ``strict`` refuses more.
+    Of distinct draws at most half of the classes are taken, and ``strict`` refuses more. The tables
+    of classes are divided over the processes of ``over``, where it is given.
     """
-    setup = RunSetup(config, data, corpus, strict=strict)
+    setup = RunSetup(config, data, corpus, strict=strict, over=over)
     model: Model = built(config.parts["model"], setup)
+    if over is not None:
+        check_all_divided(model, setup.num_classes)
     return model
 
 
@@ -111,8 +122,9 @@ class RunSetup:
         goals: Tensor | None = None,
         *,
         strict: bool = False,
+        over: Wire | None = None,
     ) -> None:
-        self.config, self.data, self.strict = config, data, strict
+        self.config, self.data, self.strict, self.over = config, data, strict, over
         self.options: Any = config
         self.kind, self.days = data.kind, data.days
         self.vocabulary: Vocabulary = data.vocabulary
@@ -126,7 +138,14 @@ class RunSetup:
         """Return the head for hidden states of a dimension, tied to ``items`` where it can be."""
         setup = copy(self)
         setup.dimension, setup.items = dimension, items
-        return built(self.config.parts["head"], setup)
+        head = built(self.config.parts["head"], setup)
+        return head if self.over is None else divided_head(head)
+
+    def bag_encoder(self, dimension: int) -> BagEncoder:
+        """Return a new ``BagEncoder`` for the classes."""
+        if self.over is not None:
+            return SlicedBagEncoder(self.num_classes, dimension, self.over)
+        return BagEncoder(self.num_classes, dimension)
 
     @property
     def target_counts(self) -> Tensor | None:
@@ -151,6 +170,8 @@ class RunSetup:
     @cached_property
     def scorer(self) -> Any:
         """The scorer of the head."""
+        if self.over is not None and self.config.parts["scorer"].name == "table":
+            return SlicedTableScorer.over(self.over, self)
         return built(self.config.parts["scorer"], self)
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from widemax.config import Config
+from widemax.distributed.ranks import joined_ranks, restarted
 from widemax.runs.preparing import prepare
 from widemax.runs.run import Run
 from widemax.runs.warm_start import Learned
@@ -17,6 +18,7 @@ def train(
     folder: str | Path,
     resume: bool = False,
     vectors: Learned | None = None,
+    vocabulary_parallel: bool = False,
 ) -> Run:
     """Train on a source into a folder, and return the run; Ctrl-C saves and raises ``Interrupted``.
 
@@ -25,7 +27,8 @@ def train(
     the classes whose keys they hold start from them (``run.description["warm_start"]`` says how
     many). ``resume`` continues the run in the folder, and starts it where there is none yet. All
     classes of a run stay classes, whether or not the source has them, and their counts
-    are added.
+    are added. Processes that torchrun started train one model together, and with
+    ``vocabulary_parallel`` each of them holds a part of its tables.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -34,7 +37,11 @@ def train(
     >>> [found.key for found in run.recommend(["tea"], k=1)]
     ['rum']
     """
-    prepare(source, config or Config(), folder, resume=resume, vectors=vectors).run()
+    with joined_ranks(vocabulary_parallel=vocabulary_parallel) as together:
+        resume = resume or restarted()
+        asked = config or Config()
+        prepare(source, asked, folder, resume=resume, vectors=vectors, together=together).run()
+        together.wait()
     return Run(folder)
 
 

@@ -55,6 +55,7 @@ from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.schedules import learning_rate_at
 from widemax.training.steps import FitSteps, Steps
+from widemax.training.together import ALONE, Together
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker, check_tracking
 from widemax.vectors import KeyedVectors
 
@@ -130,32 +131,42 @@ class Training:
             afterwards.enter_context(_torch_as_before())
             for tracker in self.loop.trackers:
                 afterwards.callback(tracker.close)
-            afterwards.enter_context(self.loop.store)
+            self._begin_writing(afterwards)
             torch.set_rng_state(self.random_state)
             _use_threads(self.config)
             progress = self.loop.run()
             if not self.refits:
                 return progress
             self._begin_refit(progress)
-            afterwards.enter_context(self.loop.store)
+            self._begin_writing(afterwards)
             return self.loop.run()
+
+    def _begin_writing(self, afterwards: ExitStack) -> None:
+        if self.loop.together.writes:
+            afterwards.enter_context(self.loop.store)
 
     def _begin_refit(self, done: Progress) -> None:
         """Make model and loop those of the last fit, as far as it has come already."""
         config, split, on_step = self.config, self.split, self.loop.on_step
+        together = self.loop.together
         epochs = (done.best_step or done.step) / self.loop.steps.per_epoch
         # Before another is made: two models with their optimisers may be more than there is room.
         del self.model, self.loop
         data = refit_summary(self.folder, DataSummary.of(self.source))
         assert split.final is not None
-        self.model, steps, _ = _built(config, data, split.final, split.final_goals, self.learned)
+        self.model, steps, _ = _built(
+            config, data, split.final, split.final_goals, self.learned, together
+        )
         total = max(1, round(epochs * steps.per_epoch))
         plan = plan_of(config, steps, of_epoch=len(split.final.values), total_steps=total)
         plan = replace(plan, time_budget=math.inf, patience=0)
         store = refit_store(self.folder, done.best_step or done.step, keep_last=config.keep_last)
-        _remove_other_refits(self.folder, store.folder)
-        self.loop = Loop(steps, plan, store=store, on_step=on_step)
+        if together.writes:
+            _remove_other_refits(self.folder, store.folder)
+        together.attach(steps)
+        self.loop = Loop(steps, plan, store=store, together=together, on_step=on_step)
         _resume(self.loop, self.folder)
+        together.wait()
         self.on_refit(self, done)
 
 
@@ -165,10 +176,13 @@ def _built(
     sequences: Sequences,
     goals: Tensor | None,
     learned: KeyedVectors | Run | None,
+    together: Together,
 ) -> tuple[Model, Steps, WarmStart | None]:
     """Return a model as its first step finds it, how it is trained, and what it begins from."""
     torch.manual_seed(config.seed)
-    model = build_model(config, data, sequences)
+    if together.over is not None and learned is not None:
+        raise ValueError("vectors cannot be given where tables are divided over processes")
+    model = build_model(config, data, sequences, over=together.over)
     warm = None if learned is None else warm_start(model, data.vocabulary, learned)
     return model, build_steps(config, model, data, sequences, goals), warm
 
@@ -208,6 +222,7 @@ def prepare(
     *,
     resume: bool = False,
     vectors: Learned | None = None,
+    together: Together = ALONE,
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
     on_refit: Callable[[Training, Progress], None] = lambda training, done: None,
@@ -215,17 +230,19 @@ def prepare(
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
     ``resume`` continues the run in the folder, and starts one where there is none yet. From here on
-    no other process writes to the folder, until the training has been run.
+    no other process writes to the folder, until the training has been run. Processes that train
+    ``together`` all read the source, and see the same folder.
     """
     source_path, folder = place_of(source_path), Path(folder)
-    resume = resume and holds_run(folder)
+    resume = together.decided(resume and holds_run(folder))
     if resume:
         check_same_settings(folder, config.given)
         adjusted = {name: config.given[name] for name in ADJUSTABLE if name in config.given}
         config = stored_config(folder).changed(**adjusted)
         vectors = _vectors_to_resume(folder, vectors, refit=config.refit)
-    else:
+    elif together.writes:
         check_free(folder)
+    together.wait()
     check_tracking(config.tracking)
     if not resume:
         config = configured_for(source_path, config)
@@ -236,8 +253,10 @@ def prepare(
     if not resume:
         _check_features(config, data)
     refits = _refits(config, split)
-    model, steps, warm = _built(config, data, split.sequences, split.goals, learned)
-    _say_if_fewer_are_drawn(config, model)
+    model, steps, warm = _built(config, data, split.sequences, split.goals, learned, together)
+    if together.writes:
+        _say_if_fewer_are_drawn(config, model)
+    together.attach(steps)
     description = describe_source(source_path, source, grown=isinstance(learned, Run))
     with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
     description["ranks_seen"] = with_seen
@@ -264,11 +283,32 @@ def prepare(
             max_history=max_history(config),
             with_seen=with_seen,
         ),
+        together=together,
         on_step=on_step,
         on_validation=on_validation,
     )
     if resume:
         check_same_source(folder, description, source.vocabulary)
+    training = Training(
+        folder=folder,
+        config=config,
+        source=source,
+        model=model,
+        split=split,
+        loop=loop,
+        random_state=torch.get_rng_state(),
+        warm=warm,
+        description=description,
+        refits=refits,
+        learned=learned,
+        on_refit=on_refit,
+    )
+    if not together.writes:
+        together.wait()
+        if resume:
+            _resume(loop, folder)
+            training.random_state = torch.get_rng_state()
+        return training
     with ExitStack() as if_this_fails:
         # Before anything is written: a run that another process trains must not lose a line.
         if_this_fails.enter_context(store)
@@ -292,20 +332,9 @@ def prepare(
             continue_with(folder, adjusted)
         loop.trackers = _trackers(folder, config, loop.progress.step, if_this_fails)
         if_this_fails.pop_all()
-    return Training(
-        folder=folder,
-        config=config,
-        source=source,
-        model=model,
-        split=split,
-        loop=loop,
-        random_state=torch.get_rng_state(),
-        warm=warm,
-        description=description,
-        refits=refits,
-        learned=learned,
-        on_refit=on_refit,
-    )
+    training.random_state = torch.get_rng_state()
+    together.wait()
+    return training
 
 
 def _vectors_to_resume(folder: Path, vectors: Learned | None, *, refit: bool) -> Learned | None:

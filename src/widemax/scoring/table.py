@@ -108,12 +108,16 @@ class TableScorer(Scorer):
             scorer = cls.tied(setup.items, sparse=setup.sparse, **options)
         else:
             scorer = cls(setup.num_classes, setup.dimension, sparse=setup.sparse, **options)
+        scorer.start_with_counts(setup)
+        return scorer
+
+    @torch.no_grad()
+    def start_with_counts(self, setup: Setup) -> None:
+        """Let biases start with a share of the log counts, as far as a run says so."""
         if setup.options.bias_start:
             # One more of each: a class that was never seen has a logarithm, too.
             log_counts = (setup.counts + 1).double().log()
-            with torch.no_grad():
-                scorer.set_class_biases(setup.options.bias_start * (log_counts - log_counts.mean()))
-        return scorer
+            self.set_class_biases(setup.options.bias_start * (log_counts - log_counts.mean()))
 
     @classmethod
     def tied(

@@ -76,8 +76,9 @@ class ServedRun:
             lambda: self.recommend(RecommendQuery(history=[first])),
             lambda: self.similar(first, 1),
             lambda: self.search_items(first, 1),
+            lambda: self.recommend(RecommendQuery(user=self.users("", 1)[0]["user"])),
         ):
-            # A model without vectors has no neighbours, and says so to whoever asks.
+            # A model without vectors has no neighbours, a text no users: whoever asks is told.
             with suppress(ValueError):
                 ask()
 

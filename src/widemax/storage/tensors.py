@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,23 @@ def _chunks(header: bytes, tensors: Iterator[Tensor]) -> Iterator[memoryview]:
         yield flat.view(torch.uint8).numpy().data
 
 
-def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, on the CPU and in memory of their own."""
+def read_tensors(
+    path: str | Path, rows_of: Callable[[str, list[int]], range | None] | None = None
+) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, on the CPU and in memory of their own.
+
+    Where ``rows_of`` returns rows for a name and a shape, these are read and no others.
+    """
     check_regular(path)
     try:
         # Read, not mapped: a mapping would fault if the file shrinks, and would keep the space of
         # a removed checkpoint taken for as long as the optimiser holds its tensors.
         with safe_open(str(path), framework="pt", backend="pread") as file:
-            tensors: dict[str, Tensor] = file.get_tensors()
+            if rows_of is None:
+                tensors: dict[str, Tensor] = file.get_tensors()
+            else:
+                names = file.keys()
+                tensors = {name: _some_rows(file, name, rows_of) for name in names}
             metadata = file.metadata() or {}
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -92,6 +101,13 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             raise ValueError(f"{path} ties {name!r} to {kept!r}, which does not fit its tensors")
         tensors[name] = tensors[kept]
     return tensors
+
+
+def _some_rows(file: Any, name: str, rows_of: Callable[[str, list[int]], range | None]) -> Tensor:
+    part = file.get_slice(name)
+    rows = rows_of(name, part.get_shape())
+    found: Tensor = file.get_tensor(name) if rows is None else part[rows.start : rows.stop]
+    return found
 
 
 def _check_storable(name: str, tensor: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,9 @@ from widemax.storage.state_dicts import flatten_state, unflatten_state
 # Checkpoints are looked at without torch; it is loaded with their tensors.
 if TYPE_CHECKING:
     from torch import Tensor
+
+RowsOf = Callable[[str, list[int]], range | None]
+"""Says which rows of a tensor are wanted, by its name and shape; None: all."""
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -72,13 +75,16 @@ class Checkpoint:
     answers: Mapping[str, str | float] = field(default_factory=dict)
     """How tensors of the model answer without it; empty: they do not."""
 
-    def model_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of the model; names that were tied share one again."""
-        return self._read(MODEL)
+    def model_tensors(self, rows_of: RowsOf | None = None) -> dict[str, Tensor]:
+        """Return the tensors of the model; names that were tied share one again.
 
-    def state_tensors(self) -> dict[str, Tensor]:
+        Where ``rows_of`` returns rows for a name and a shape, these are read and no others.
+        """
+        return self._read(MODEL, rows_of)
+
+    def state_tensors(self, rows_of: RowsOf | None = None) -> dict[str, Tensor]:
         """Return the tensors of the optimiser and whatever else resumes the run."""
-        return self._read(_STATE_TENSORS)
+        return self._read(_STATE_TENSORS, rows_of)
 
     def model_file(self) -> Path:
         """Return the file of the model's tensors, which the store has compared with its sha256."""
@@ -89,11 +95,11 @@ class Checkpoint:
         for name in self.records:
             self._check(name)
 
-    def _read(self, name: str) -> dict[str, Tensor]:
+    def _read(self, name: str, rows_of: RowsOf | None) -> dict[str, Tensor]:
         from widemax.storage.tensors import read_tensors
 
         self._check(name)
-        return read_tensors(self.folder / name)
+        return read_tensors(self.folder / name, rows_of)
 
     def _check(self, name: str) -> None:
         record = self.records[name]

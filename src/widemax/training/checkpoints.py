@@ -53,7 +53,7 @@ class CheckpointStore:
     def __init__(self, folder: str | Path, *, keep_last: int = 2) -> None:
         self.folder = Path(folder)
         self.keep_last = check_whole("keep_last", keep_last, 1, MAX_STEP)
-        self._root = self.folder / "checkpoints"
+        self.root = self.folder / "checkpoints"
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> CheckpointStore:
@@ -72,7 +72,7 @@ class CheckpointStore:
     def steps(self) -> list[int]:
         """Return the steps that are saved, in rising order."""
         found = []
-        for path in self._root.iterdir() if self._root.is_dir() else ():
+        for path in self.root.iterdir() if self.root.is_dir() else ():
             match = _NAME.fullmatch(path.name)
             if match and path.name == _folder_name(int(match[1])) and (path / MANIFEST).is_file():
                 found.append(int(match[1]))
@@ -133,7 +133,7 @@ class CheckpointStore:
         self._begin_writing()
         overtaken = self._overtaken(step)
         metrics = {**self._metrics(overtaken), step: metric}
-        temporary = self._root / temporary_name()
+        temporary = self.root / temporary_name()
         with self._naming_the_folder(f"save step {step:,}"):
             try:
                 write_checkpoint(
@@ -152,7 +152,7 @@ class CheckpointStore:
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
-            sync_folder(self._root)
+            sync_folder(self.root)
             self._keep({*sorted(metrics)[-self.keep_last :], *_smallest(metrics)})
 
     def _keep(self, kept: set[int]) -> None:
@@ -162,7 +162,7 @@ class CheckpointStore:
 
     def _remove(self, step: int) -> None:
         """Remove a checkpoint so that no half of it ever has the name of a checkpoint."""
-        temporary = self._root / temporary_name()
+        temporary = self.root / temporary_name()
         self._path(step).rename(temporary)
         # What cannot be removed now is removed when the next writer begins.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -172,12 +172,12 @@ class CheckpointStore:
         if self._lock is not None:
             return
         with self._naming_the_folder("write"):
-            if not self._root.is_dir():
-                self._root.mkdir(parents=True, exist_ok=True)
+            if not self.root.is_dir():
+                self.root.mkdir(parents=True, exist_ok=True)
                 sync_folder(self.folder)
                 sync_folder(self.folder.parent)
-            self._lock = lock_for_writing(self._root / "lock", self.folder)
-            for path in self._root.iterdir():
+            self._lock = lock_for_writing(self.root / "lock", self.folder)
+            for path in self.root.iterdir():
                 torn = _NAME.fullmatch(path.name) and not (path / MANIFEST).exists()
                 if torn or is_temporary(path):
                     shutil.rmtree(path, ignore_errors=True)
@@ -267,7 +267,7 @@ class CheckpointStore:
         return open_checkpoint(self._path(step), step)
 
     def _path(self, step: int) -> Path:
-        return self._root / _folder_name(step)
+        return self.root / _folder_name(step)
 
 
 def _folder_name(step: int) -> str:

@@ -17,6 +17,7 @@ from widemax.storage.state_dicts import flatten_state, unflatten_state
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.steps import Steps
 from widemax.training.stopping import Difference, Validation
+from widemax.training.together import ALONE, Together
 from widemax.training.tracking import Tracker
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -101,11 +102,13 @@ class Loop:
         store: CheckpointStore,
         validate: Callable[[], Mapping[str, float]] | None = None,
         trackers: Sequence[Tracker] = (),
+        together: Together = ALONE,
         on_step: Callable[[Progress], None] = lambda progress: None,
         on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
     ) -> None:
         self.steps, self.model, self.plan = steps, steps.model, plan
         self.store, self.validate, self.trackers = store, validate, trackers
+        self.together = together
         self.on_step, self.on_validation = on_step, on_validation
         self.progress = Progress()
         self._best_values: Tensor | None = None
@@ -119,9 +122,10 @@ class Loop:
                 step = self.progress.step
                 self.steps.take(step, self.plan.learning_rate(step, self._passed()))
                 self.progress.step += 1
-                self.progress.seconds = time.perf_counter() - started
+                seconds = time.perf_counter() - started
+                self.progress.seconds = self.together.agreed(seconds, self._stop_signal)
                 self._after_step()
-                if self._stop_signal and not self.progress.finished:
+                if self.together.stops(self._stop_signal) and not self.progress.finished:
                     self.save()
                     raise Interrupted
         return self.progress
@@ -152,7 +156,8 @@ class Loop:
         progress, plan = self.progress, self.plan
         self.steps.publish()
         self.model.eval()
-        metrics = Validation(found := self.validate(), getattr(found, "per_question", None))
+        found = self.together.validated(self.validate)
+        metrics = Validation(found, getattr(found, "per_question", None))
         # Kept as something to minimise: recall and its like are better when larger.
         sign = 1 if plan.metric == "loss" else -1
         value = metrics[plan.metric] * sign
@@ -184,35 +189,36 @@ class Loop:
 
     def save(self) -> None:
         """Save everything that the next step depends on."""
-        if self.progress.step in self.store.steps():
+        progress, together = self.progress, self.together
+        if together.decided(progress.step in self.store.steps()):
             return
         self.steps.publish()
         best = {} if self._best_values is None else {"best_values": self._best_values}
-        tensors, rest = flatten_state(
-            {"progress": asdict(self.progress), **best, **self.steps.state()}
-        )
-        progress = self.progress
+        tensors, rest = flatten_state({"progress": asdict(progress), **best, **self.steps.state()})
         metric = progress.best if progress.best_step == progress.step else None
         # Any module can be trained; a model knows which of its tensors its vectors are.
         named: Callable[[], str] = getattr(self.model, "vectors_name", str)
         answers: Callable[[], dict[str, str | float]] = getattr(self.model, "table_answers", dict)
-        self.store.save(
-            progress.step,
-            self.model.state_dict(),
-            tensors,
-            rest,
-            metric=metric,
-            vectors=named(),
-            answers=answers(),
-        )
+        with together.whole(self.store.root, self.model.state_dict(), tensors) as found:
+            if together.writes:
+                self.store.save(
+                    progress.step,
+                    *found,
+                    rest,
+                    metric=metric,
+                    vectors=named(),
+                    answers=answers(),
+                )
+        together.wait()
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; return whether there is one."""
         checkpoint = self.store.latest(skip_damaged=True)
         if checkpoint is None:
             return False
-        self.model.load_state_dict(checkpoint.model_tensors())
-        state = unflatten_state(checkpoint.state_tensors(), checkpoint.state)
+        rows_of = self.together.rows_of
+        self.model.load_state_dict(checkpoint.model_tensors(rows_of))
+        state = unflatten_state(checkpoint.state_tensors(rows_of), checkpoint.state)
         self.steps.load_state(state)
         self.progress = Progress(**state["progress"])
         self._best_values = state.get("best_values")

@@ -16,6 +16,7 @@ from widemax.devices import find_device, moved
 from widemax.optim import OPTIMIZERS, clip_grad_norm_
 from widemax.training.averaging import RunningMean
 from widemax.training.guard import check_finite
+from widemax.training.together import ALONE, Together
 
 _LENGTH = "Length of the run"
 _MACHINE = "Checkpoints and machine"
@@ -155,6 +156,9 @@ class GradientSteps:
     torch's; both are part of the state.
     """
 
+    together: Together = ALONE
+    """What part of each step this process takes."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -235,13 +239,14 @@ class GradientSteps:
             self._mean.hide()
         self.model.train()
         self.optimizer.zero_grad()
-        rows = self._rows(step)
+        rows = self.together.own_rows(self._rows(step), step=step)
         if self._parts is not None:
             self._parts.select(rows)
         batch = self._there(self.examples.batch(rows))
         with self._precision():
-            losses = self.model(batch, generator=self.generator)
+            losses = self.model(batch, generator=self.together.own_generator(self.generator))
         torch.autograd.backward(self._mean_of(losses, rows))
+        self.together.exchange(self.model)
         check_finite(self.model, losses, step=step)
         if self.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.clip_norm)
@@ -252,10 +257,10 @@ class GradientSteps:
     def _mean_of(self, losses: Tensor, rows: Tensor) -> Tensor:
         """Return the mean of the losses, each times its weight; a weight of 0 does not count."""
         if self._weights is None:
-            return losses.mean()
+            return self.together.mean(losses)
         places = self.examples.places(rows)  # type: ignore[attr-defined]
         weights: Tensor = self._there(self._weights[places])
-        return (losses * weights).sum() / (weights > 0).sum().clamp(min=1)
+        return self.together.mean(losses * weights, (weights > 0).sum())
 
     def _rows(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.per_epoch)

@@ -32,6 +32,7 @@ from widemax.training.steps import (
     check_on_host,
     shuffled,
 )
+from widemax.training.together import ALONE, Together
 from widemax.validation import check_positive, check_whole
 
 _LINE = 16
@@ -39,6 +40,9 @@ _LINE = 16
 
 _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
+
+_STEPS_APART = 8
+"""Steps that several processes take before they bring their tables together."""
 
 _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
 _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 5_000
@@ -106,7 +110,8 @@ class Word2VecSteps:
     the parameters, with rows of whole registers, until ``publish``.
 
     The head must be negative sampling by fixed frequencies, or a tree, without biases
-    (``GradientSteps`` trains any).
+    (``GradientSteps`` trains any). Several processes share the jobs of each step, and every 8 steps
+    a row becomes the mean of what it is in those that touched it.
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.data.encode_text("a b c d\\n" * 99)
@@ -118,6 +123,12 @@ class Word2VecSteps:
     >>> bool(model.encoder.weight.abs().max() > 0.2)
     True
     """
+
+    takes_jobs = True
+    """Whether the jobs of a step can be shared by processes."""
+    together: Together = ALONE
+    """Which jobs this process does."""
+    _before: list[NDArray[np.float32]] | None = None
 
     def __init__(
         self,
@@ -167,17 +178,34 @@ class Word2VecSteps:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, shuffled(self._num_jobs, self.seed, epoch)
         start = place * self._jobs_a_step
-        jobs = iter(self._order[1][start : start + self._jobs_a_step].tolist())
+        of_step = self._order[1][start : start + self._jobs_a_step].tolist()
+        jobs = iter(self.together.own_jobs(of_step))
 
         def work(thread: int) -> None:
             for job in jobs:  # each goes to the thread that asks first
                 self._run(job, epoch, learning_rate)
 
+        self._part()
         if self._pool:
             list(self._pool.map(work, range(self.threads)))
         else:
             work(0)
         self._step = step
+        if (step + 1) % _STEPS_APART == 0:
+            self._meet()
+
+    def _part(self) -> None:
+        """Remember the tables as all processes have them, before each goes its own way."""
+        if self.together.size > 1 and self._before is None:
+            self._before = [table.copy() for table in (self._tables.inputs, self._tables.outputs)]
+
+    def _meet(self) -> None:
+        """Bring the tables of all processes together."""
+        if self._before is None:
+            return
+        tables = (self._tables.inputs, self._tables.outputs)
+        for table, before in zip(tables, self._before, strict=True):
+            self.together.average(torch.from_numpy(table), torch.from_numpy(before))
 
     def _run(self, job: int, epoch: int, rate: float) -> int:
         start = job * self._job_words
@@ -200,7 +228,8 @@ class Word2VecSteps:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Copy the tables into the parameters of the model."""
+        """Copy the tables into the parameters of the model, as all processes have them."""
+        self._meet()
         inputs = ("the input vectors", self._words.encoder.weight, self._tables.inputs)
         outputs = ("the output vectors", self._output, self._tables.outputs)
         for name, parameter, table in (inputs, outputs):
@@ -217,6 +246,7 @@ class Word2VecSteps:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the tables from the parameters of the model."""
         self._tables = Tables(_padded(self._words.encoder.weight), _padded(self._output))
+        self._before = None
 
 
 def train_word2vec(

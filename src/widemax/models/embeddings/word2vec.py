@@ -74,7 +74,7 @@ class WordModel(BagModel):
         """Return the untrained model of a run."""
         options = setup.options
         keep = keep_probability(setup.counts.clamp(min=1), options.subsample)
-        encoder = BagEncoder(setup.num_classes, options.dimension)
+        encoder = setup.bag_encoder(options.dimension)
         model = cls(encoder, setup.head(options.dimension), keep=keep)
         if cls.starts_small or options.trainer == "kernel":
             start_small(model)

@@ -40,4 +40,4 @@ class NextItem(HistoryModel):
     def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
         dimension = setup.options.dimension
-        return cls(BagEncoder(setup.num_classes, dimension), setup.head(dimension))
+        return cls(setup.bag_encoder(dimension), setup.head(dimension))

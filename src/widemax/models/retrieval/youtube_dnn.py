@@ -38,8 +38,6 @@ WITHOUT_ORDER: dict[str, Value] = {
     "num_samples": 4000,
     "batch_size": 700,
     "learning_rate": 0.005,
-    # Goes on with the momentum of items that a step does not use: rare ones learn much faster.
-    "optimizer": "dense-adam",
     "schedule": "linear",
     "epochs": 30,
 }

@@ -60,8 +60,10 @@ export function exploreView(root) {
     pick: takeUser,
   });
   const person = el("div", { class: "person" });
-  const traits = el("div", { class: "filters" });
-  const filters = el("div", { class: "filters" });
+  // Where they would push what is recommended off the screen they are opened when asked for.
+  const open = matchMedia("(min-width: 821px)").matches;
+  const traits = el("details", { class: "filters", open });
+  const filters = el("details", { class: "filters", open });
   const results = el("div", { class: "results" });
   const status = el("div", { class: "unseen", role: "status" });
   const title = el("h2", {}, "History");
@@ -163,7 +165,7 @@ export function exploreView(root) {
     const known = can("features") ? runOf().user_features.filter((each) => each.values.length) : [];
     traits.hidden = !can("recommend") || !(known.length || can("search"));
     traits.replaceChildren(
-      el("h3", {}, "Somebody new"),
+      el("summary", {}, "Somebody new"),
       ...known.map((feature) =>
         choice(feature, "unknown", (value) =>
           update({
@@ -197,7 +199,7 @@ export function exploreView(root) {
       : [];
     filters.hidden = !can("recommend");
     filters.replaceChildren(
-      el("h3", {}, "Filter"),
+      el("summary", {}, "Filter"),
       ...choices.map((feature) =>
         choice(feature, "any", (value) =>
           update({

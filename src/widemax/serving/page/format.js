@@ -18,7 +18,7 @@ export function score(value) {
 
 export function share(probability) {
   const percent = 100 * probability;
-  return percent >= 0.01 ? `${Number(percent.toPrecision(2))} %` : "under 0.01 %";
+  return percent >= 0.01 ? `${Number(percent.toPrecision(2))}\u00a0%` : "under 0.01\u00a0%";
 }
 
 export function plural(count, one, many = `${one}s`) {

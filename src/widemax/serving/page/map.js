@@ -9,7 +9,8 @@ import { openItem } from "./item.js";
 import { Scatter } from "./scatter.js";
 import { can, runOf, state } from "./state.js";
 
-const REACH = 14,
+const REACHES = [14, 60, 250, 1000, 4000];
+const REACH = REACHES[0],
   NAMED = 10,
   FOUND = 50,
   LABELS = 8;
@@ -305,10 +306,19 @@ export function mapView(root) {
 
   const seen = (row) => !hidden.has(scatter.codes[row]);
 
-  function rowAt(left, top) {
+  function rowAt(left, top, reach = REACH) {
     if (!grid) return -1;
     const [x, y] = scatter.toPoint(left, top);
-    return grid.nearest(x, y, REACH * scatter.one[0], REACH * scatter.one[1], seen);
+    return grid.nearest(x, y, reach * scatter.one[0], reach * scatter.one[1], seen);
+  }
+
+  // A keyboard does not point: what is nearest to the middle is meant, however far it is.
+  function middle() {
+    for (const reach of REACHES) {
+      const row = rowAt(stage.clientWidth / 2, stage.clientHeight / 2, reach);
+      if (row >= 0) return row;
+    }
+    return -1;
   }
 
   async function itemAt(row, signal) {
@@ -448,7 +458,6 @@ export function mapView(root) {
       ArrowUp: [0, step],
       ArrowDown: [0, -step],
     };
-    const middle = () => rowAt(stage.clientWidth / 2, stage.clientHeight / 2);
     if (event.key in moves)
       scatter.move({ ...scatter.view, x: x + moves[event.key][0], y: y + moves[event.key][1] });
     else if (event.key === "+" || event.key === "=") zoom(1.4);

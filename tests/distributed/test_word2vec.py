@@ -1,0 +1,93 @@
+"""word2vec in several processes: rows are the mean over the processes that touched them."""
+
+import pytest
+import torch
+
+from tests.distributed.processes import run_all
+from widemax.data import encode_text
+from widemax.distributed import Ranks
+from widemax.models import SkipGram
+from widemax.models.embeddings.kernel_steps import Word2VecSteps
+
+STEPS = 8  # after as many the processes meet
+
+
+def made():
+    generator = torch.Generator().manual_seed(0)
+    words = torch.multinomial(1.0 / torch.arange(1.0, 1500), 30_000, True, generator=generator)
+    lines = [" ".join(f"w{each}" for each in line.tolist()) for line in words.split(20)]
+    sequences, vocabulary = encode_text("\n".join(lines))
+    torch.manual_seed(1)
+    model = SkipGram.create(vocabulary.counts, dimension=6, num_samples=2)
+    return Word2VecSteps(model, sequences, window=2, threads=1, seed=4)
+
+
+def tables(steps):
+    return [
+        torch.from_numpy(each).clone() for each in (steps._tables.inputs, steps._tables.outputs)
+    ]
+
+
+class Alone:
+    """Does the jobs of one of several processes, and never meets the others."""
+
+    size = 1
+
+    def __init__(self, rank, size):
+        self.rank, self.of = rank, size
+
+    def own_jobs(self, jobs):
+        return jobs[self.rank :: self.of]
+
+
+def trained_by(together):
+    steps = made()
+    if together is not None:
+        steps.together = together
+    before = tables(steps)
+    for step in range(STEPS):
+        steps.take(step, 0.05)
+    return before, tables(steps)
+
+
+def brute_force(size):
+    before = made()
+    start, found = tables(before), [trained_by(Alone(rank, size))[1] for rank in range(size)]
+    averaged = []
+    for place, table in enumerate(start):
+        moved = torch.stack([each[place] - table for each in found])
+        touched = (moved != 0).any(2).sum(0).clamp(min=1)
+        averaged.append(table + moved.sum(0) / touched[:, None])
+    return averaged
+
+
+def over_ranks(groups):
+    found = {}
+    for size, group in groups.items():
+        ranks = Ranks(group)
+        steps = made()
+        ranks.attach(steps)
+        for step in range(STEPS):
+            steps.take(step, 0.05)
+        steps.publish()
+        found[size] = tables(steps), steps.model.encoder.weight.detach().clone()
+    return found
+
+
+@pytest.fixture(scope="module")
+def measured():
+    expected = {size: brute_force(size) for size in (2, 3)}
+    return expected, run_all(over_ranks, processes=3)
+
+
+def test_rows_are_the_mean_where_they_were_touched(measured):
+    expected, found = measured
+    for size in (2, 3):
+        for rank in range(size):
+            tables, inputs = found[rank][size]
+            for table, wanted in zip(tables, expected[size], strict=True):
+                torch.testing.assert_close(table, wanted, rtol=0, atol=1e-6)
+            # Bit for bit the same in all processes.
+            for table, first in zip(tables, found[0][size][0], strict=True):
+                assert torch.equal(table, first)
+            assert torch.equal(inputs, tables[0][:, :6])
