@@ -37,7 +37,8 @@ ARROWS: Graph = {
         "vocabulary": "limits storage validation",
         "vectors": "declarations storage validation vocabulary",
         "candidates": "validation",
-        "stores": "extras limits vocabulary",
+        "filters": "declarations vocabulary",
+        "stores": "extras filters limits vocabulary",
         "data": "declarations extras kernels storage stores validation vocabulary",
         "ngrams": "data storage validation vocabulary",
         "sampling": "candidates declarations devices kernels ngrams storage validation",
@@ -57,15 +58,15 @@ ARROWS: Graph = {
         "auditing": "config data declarations heads models objectives sampling scoring validation",
         "contracts": "candidates heads objectives sampling validation",
         "runs": "auditing candidates config data declarations distributed encoders evaluation "
-        "extras heads index limits models scoring storage stores training validation vectors "
-        "vocabulary",
+        "extras filters heads index limits models scoring storage stores training validation "
+        "vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "advising": "config data declarations limits models runs sampling storage training",
         "reporting": "comparison config evaluation runs storage",
-        "serving": "config declarations evaluation limits runs storage vocabulary",
+        "serving": "config declarations evaluation limits runs storage stores vocabulary",
         "cli": "advising auditing comparison config data declarations distributed evaluation "
-        "extras heads kernels objectives reporting runs sampling scoring serving storage stores "
-        "training validation vectors vocabulary",
+        "extras filters heads kernels objectives reporting runs sampling scoring serving storage "
+        "stores training validation vectors vocabulary",
     }.items()
 }
 

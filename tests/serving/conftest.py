@@ -81,9 +81,9 @@ class Served:
 
 
 @contextmanager
-def serving(folders, **options):
+def serving(folders, place=None, **options):
     """Serve folders from a thread of this process."""
-    fleet, bound, ready = Fleet(folders), listen("127.0.0.1", 0), threading.Event()
+    fleet, bound, ready = Fleet(folders, place=place), listen("127.0.0.1", 0), threading.Event()
     port = bound.getsockname()[1]
     server = make_server(fleet, host="127.0.0.1", ready=ready.set, **options)
     thread = threading.Thread(target=server.serve_on, args=[bound])

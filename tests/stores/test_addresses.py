@@ -9,7 +9,6 @@ import pytest
 
 from widemax.cli.passwords import without_passwords
 from widemax.stores.addresses import PostgresAddress, location_of, place_of
-from widemax.stores.filters import Filter
 from widemax.stores.postgres import check_table_name
 
 SECRET = "s3cr3t"
@@ -101,13 +100,3 @@ def test_the_list_of_processes_shows_no_password(tmp_path):
 def test_hostile_names_of_tables_are_refused(name):
     with pytest.raises(ValueError, match="table must be a name of at most 40 letters"):
         check_table_name(name)
-
-
-def test_filters():
-    assert Filter.parse(" kind = a=b ") == Filter("kind", "=", "a=b")
-    assert Filter.parse("price>=3") == Filter("price", ">=", "3")
-    for wrong in ("price", "=3", "", "<"):
-        with pytest.raises(ValueError, match="a filter must be"):
-            Filter.parse(wrong)
-    with pytest.raises(ValueError, match="sign must be one of"):
-        Filter("price", "or 1=1", "3")

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.settings import config_with
 from widemax.cli.app import app
+from widemax.filters import parse_filters
 from widemax.runs.export.pgvector import class_points
-from widemax.runs.from_store import recommend_from
+from widemax.runs.from_store import recommend_from, similar_from
+from widemax.stores import searching
 from widemax.stores.addresses import PostgresAddress
-from widemax.stores.filters import Filter
 from widemax.stores.manifest import StoreManifest
-from widemax.stores.searching import VectorStore
+from widemax.stores.searching import VectorStore, set_breadth
 from widemax.stores.writing import Items, Questions, write_table
 
 SIZE, DIMENSION = 3000, 8
@@ -47,7 +48,12 @@ def some_items(size=SIZE, **options):
         "keys": [f"k{row}" for row in range(size)],
         "titles": [f"<b>'; drop table x; -- {row}" for row in range(size)],
         "features": [
-            {"price": row % 100, "kind": "tea" if row % 500 == 0 else "rum"} for row in range(size)
+            {
+                "price": row % 100,
+                "kind": "tea" if row % 500 == 0 else "rum",
+                **({"for": ["ann", "bob"][: row % 40]} if row % 40 < 3 else {}),
+            }
+            for row in range(size)
         ],
         "vectors": vectors,
         "points": on_one_sphere(vectors),
@@ -59,7 +65,8 @@ def manifest_of(items, table="items", step=7):
     return StoreManifest(
         table=table, run="shop", run_sha256="a" * 64, model_sha256="b" * 64, step=step,
         size=len(items.keys), dimension=items.vectors.shape[1],
-        point_dimension=items.points.shape[1], columns=("price", "kind"),
+        point_dimension=items.points.shape[1],
+        columns={"price": "number", "kind": "category", "for": "tokens"},
     )  # fmt: skip
 
 
@@ -129,17 +136,19 @@ def test_vectors_come_back_equal_and_neighbours_are_those_of_exact_search(stored
     ("texts", "meets"),
     [
         (["kind=tea"], lambda row: row["kind"] == "tea"),
-        (["kind!=rum", "price<50"], lambda row: row["kind"] != "rum" and row["price"] < 50),
-        (["price>=97", "price<=98"], lambda row: 97 <= row["price"] <= 98),
-        (["price=3.0"], lambda row: row["price"] == 3),
+        (["kind=rum", "price=..9"], lambda row: row["kind"] == "rum" and row["price"] <= 9),
+        (["kind=rum", "kind=tea", "price=98.5.."], lambda row: row["price"] >= 98.5),
+        (["price=97..98", "price=3.0"], lambda row: row["price"] in (3, 97, 98)),
+        (["for=bob"], lambda row: "bob" in row.get("for", [])),
+        (["for=ann", "for=bob", "price=..9"], lambda row: row.get("for") and row["price"] <= 9),
     ],
 )
 def test_filtered_searches_return_k_rows(stored, texts, meets, used):
     items, store, _ = stored
     use_index(store, used)
-    allowed = np.array([meets(row) for row in items.features])
+    allowed = np.array([bool(meets(row)) for row in items.features])
     query = some_vectors(1, seed=9)[0]
-    filters = [Filter.parse(text) for text in texts]
+    filters = parse_filters(texts)
     k = min(10, int(allowed.sum()))
     found = store.recommend(np.append(query, 0)[None], 10, filters=filters)
     assert len(found) == k
@@ -170,9 +179,15 @@ def test_several_queries_count_an_item_once_at_its_best(stored):
 def test_filters_are_values_and_no_sql(stored):
     _, store, _ = stored
     query = some_vectors(1)[0]
-    assert store.similar(query, 5, filters=[Filter("kind", "=", "x' or '1'='1")]) == []
-    with pytest.raises(ValueError, match=r"a filter is on \"kind' or 1=1 --\"|a filter is on"):
-        store.similar(query, 5, filters=[Filter("kind' or 1=1 --", "=", "tea")])
+    for name in ("kind", "for"):
+        assert store.similar(query, 5, filters={name: ["x' or '1'='1", "%s", "}', "]}) == []
+    with pytest.raises(ValueError, match=r"1=1 --.* is no feature of the items"):
+        store.similar(query, 5, filters={"kind' or 1=1 --": ["tea"]})
+    with pytest.raises(ValueError, match=r"must hold numbers, or ranges such as 2..5, got '5..2'"):
+        store.similar(query, 5, filters={"price": ["1", "5..2"]})
+    for wrong in ("tea", []):
+        with pytest.raises(ValueError, match="must be a list of one value or more"):
+            store.similar(query, 5, filters={"kind": wrong})
     with pytest.raises(ValueError, match="query must be 8 finite numbers"):
         store.similar(np.full(DIMENSION, np.nan, np.float32), 5)
     with pytest.raises(ValueError, match="k must be between 1"):
@@ -205,6 +220,24 @@ def test_a_server_that_dropped_the_connection_is_asked_again(stored):
         own = store._connection.info.backend_pid
         other.execute("select pg_terminate_backend(%s)", [own])
     assert store.similar(query, 5) == before
+
+
+def test_a_connection_that_is_lost_while_it_is_opened_is_opened_again(stored, monkeypatch):
+    _, store, _ = stored
+    address, lost = str(store.address), []
+
+    def lose_first(connection, breadth):
+        if not lost:
+            lost.append(connection.info.backend_pid)
+            with psycopg.connect(address, autocommit=True) as other:
+                other.execute("select pg_terminate_backend(%s, 10000)", lost)
+        set_breadth(connection, breadth)
+
+    monkeypatch.setattr(searching, "set_breadth", lose_first)
+    with VectorStore(address, "items") as again:
+        assert again._connection.info.backend_pid not in lost
+        assert again.similar(some_vectors(1)[0], 5) == store.similar(some_vectors(1)[0], 5)
+    assert lost
 
 
 KILLED = """
@@ -273,8 +306,14 @@ def run(tmp_path_factory):
     lines = (f"{user},{item},{time}" for time, (user, item) in
              enumerate(generator.integers(40, size=(2000, 2))))  # fmt: skip
     (folder / "log.csv").write_text("user,item,time\n" + "\n".join(lines) + "\n")
-    items = (f"{item},Film {item},{item % 5},{'old' if item % 2 else 'new'}" for item in range(40))
-    (folder / "films.csv").write_text("item,title,price,age\n" + "\n".join(items) + "\n")
+    # Numbers that no float holds, a number that stands for nothing, names that look like numbers.
+    items = (
+        f"{item},Film {item},{item % 5},{'old' if item % 2 else 'new'},"
+        f"{'' if item == 9 else item / 10},{'007' if item % 3 else 'x'}"
+        for item in range(40)
+    )
+    names = "item,title,price,age,length,code\n"
+    (folder / "films.csv").write_text(names + "\n".join(items) + "\n")
     values = {"epochs": 1, "dimension": 6, "batch_size": 64, "num_samples": 8, "bias": True}
     config = config_with(source=None, **values, titles=str(folder / "films.csv"))
     return wm.train(folder / "log.csv", config, folder=folder / "run")
@@ -303,16 +342,67 @@ def test_a_run_answers_from_a_database_as_it_does_itself(run, database):
     ours = json.loads(said("similar", run.folder, "Film 7", *there, "-k", 6))
     theirs = json.loads(said("similar", run.folder, "Film 7", "--json", "-k", 6))
     assert [each["key"] for each in ours] == [each["key"] for each in theirs]
-    filters = ("--filter", "price<2", "--filter", "age=old")
-    found = json.loads(said("recommend", run.folder, "--history", 3, *there, *filters, "-k", 5))
-    assert len(found) == 5
-    assert all(each["key"] % 5 < 2 and each["key"] % 2 for each in found)
+    filters = ("--filter", "price=..1", "--filter", "age=old")
+    for asked in (("recommend", run.folder, "--history", 3), ("similar", run.folder, "Film 7")):
+        found = json.loads(said(*asked, *there, *filters, "-k", 5))
+        assert len(found) == 5
+        assert all(each["key"] % 5 < 2 and each["key"] % 2 for each in found)
+        itself = json.loads(said(*asked, "--json", *filters, "-k", 5))
+        assert [each["key"] for each in found] == [each["key"] for each in itself]
+
+
+SAME = [
+    ["age=old"],
+    ["age=old", "age=new"],
+    ["price=3"],
+    ["price=..1", "price=4"],
+    ["price=1..3", "age=new"],
+    ["length=0.3..0.7", "length=2.1", "length=3.6.."],
+    ["length=..9", "code=007"],
+    ["price=100.."],
+]
+
+
+def test_a_filter_chooses_the_same_of_a_run_and_of_a_database(run, database):
+    said("export", run.folder, database, "--to", "pgvector", "--table", "films")
+    columns = run.columns.columns
+    with VectorStore(database, "films") as store:
+        assert store.manifest.columns == {name: each.kind for name, each in columns.items()}
+        assert {*store.manifest.columns} == {"price", "age", "length", "code"}
+        use_index(store, used=False)
+        for texts in SAME:
+            filters = parse_filters(texts)
+            expected = run.recommend([3, 4], filters=filters, leave_out=[6], k=40, exact=True)
+            found = recommend_from(store, run, [3, 4], filters=filters, leave_out=[6], k=40)
+            assert [each.key for each in found] == [each.key for each in expected], texts
+            expected = run.similar(7, filters=filters, k=40, exact=True)
+            assert {each.key for each in expected} == {
+                row for row in np.flatnonzero(run.columns.allowed(filters)[run._ids(range(40))])
+                if row != 7
+            }  # fmt: skip
+            found = similar_from(store, run.catalogue, 7, filters=filters, k=40)
+            assert {each.key for each in found} == {each.key for each in expected}, texts
+        for wrong, reason in (
+            ({"age": ["odl"]}, "filters\\['age'\\] holds 'odl'.*nearest: 'old'"),
+            ({"ages": ["old"]}, "'ages' is no feature of the items"),
+            ({"price": ["cheap"]}, "must hold numbers, or ranges"),
+        ):
+            for ask in (
+                lambda wrong=wrong: run.recommend([3], filters=wrong),
+                lambda wrong=wrong: run.similar(3, filters=wrong),
+                lambda wrong=wrong: recommend_from(store, run, [3], filters=wrong),
+                lambda wrong=wrong: similar_from(store, run.catalogue, 3, filters=wrong),
+            ):
+                with pytest.raises(ValueError, match=reason):
+                    ask()
 
 
 def test_flags_that_do_not_go_together(run, database, tmp_path):
     asked = ("recommend", run.folder, "--history", 3)
-    with pytest.raises(ValueError, match="--filter is for --from"):
+    with pytest.raises(ValueError, match="--filter must be name=value, got 'price<2'"):
         said(*asked, "--filter", "price<2")
+    with pytest.raises(ValueError, match="--table is for --from"):
+        said(*asked, "--table", "films")
     with pytest.raises(ValueError, match="--from must be a database"):
         said(*asked, "--from", tmp_path)
     with pytest.raises(ValueError, match="--exact is for the index"):

@@ -13,14 +13,13 @@ import typer
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.storage.json_text import finite
-from widemax.stores.addresses import Place, is_address, place_of
+from widemax.stores.addresses import Place, PostgresAddress, is_address, place_of
 
 if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
     from widemax.runs.run import Run
     from widemax.runs.stored_vectors import StoredVectors
     from widemax.runs.table_answers import TableAnswers
-    from widemax.stores.filters import Filter
     from widemax.stores.searching import VectorStore
 
 
@@ -64,8 +63,9 @@ Filters = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
-        metavar="CONDITION",
-        help="What must hold of an item: category=tea, price<50, price=2..5; repeat for more.",
+        metavar="NAME=VALUE",
+        help="What an item must have: category=tea, price=2..5, price=..50; repeat for more, of "
+        "one name as any of its values.",
     ),
 ]
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.")]
@@ -83,23 +83,27 @@ def load_run(folder: Path, checkpoint: str) -> Run:
         return Run(folder, checkpoint=checkpoint)
 
 
-def open_store(
-    place: Place | None, table: str, filters: list[str] | None, *, exact: bool
-) -> tuple[VectorStore, list[Filter]] | None:
-    """Return the table that --from names, and its filters; None: the run itself is asked."""
+def database_of(place: Place | None, table: str) -> PostgresAddress | None:
+    """Return the database that --from names; None: it is not given."""
     if place is None:
-        if table or filters:
-            raise ValueError(f"{'--table' if table else '--filter'} is for --from: give both")
+        if table:
+            raise ValueError("--table is for --from: give both")
         return None
     if isinstance(place, Path):
         raise ValueError(f"--from must be a database, postgresql://host/name, got {place}")
+    return place
+
+
+def open_store(place: Place | None, table: str, *, exact: bool) -> VectorStore | None:
+    """Return the table that --from names; None: the run itself is asked."""
+    address = database_of(place, table)
+    if address is None:
+        return None
     if exact:
         raise ValueError("--exact is for the index of the run, and --from searches a database")
-    from widemax.stores.filters import Filter
     from widemax.stores.searching import DEFAULT_TABLE, VectorStore
 
-    conditions = [Filter.parse(each) for each in filters or []]
-    return VectorStore(place, table or DEFAULT_TABLE), conditions
+    return VectorStore(address, table or DEFAULT_TABLE)
 
 
 def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> StoredVectors | Run:

@@ -25,6 +25,7 @@ from widemax.cli.answers import (
 )
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
+from widemax.filters import parse_filters, parse_pairs
 
 if TYPE_CHECKING:
     from widemax.runs.run import Run
@@ -97,54 +98,34 @@ def recommend(
     if out is not None:
         _recommend_to_all(load_run(run, checkpoint), out, k)
         return
-    stored = open_store(database, table, filters, exact=exact)
-    if stored is not None:
-        if feature or leave_out:
-            raise ValueError("--feature and --leave-out ask the run itself, without --from")
+    wanted = parse_filters(filters or [])
+    chosen: dict[str, Any] = {"filters": wanted, "leave_out": leave_out or [], "k": k}
+    about_user: dict[str, Any] = {
+        "user": user, "search": search, "features": _features(feature) if feature else None
+    }  # fmt: skip
+    store = open_store(database, table, exact=exact)
+    if store is not None:
         from widemax.runs.from_store import recommend_from
 
-        store, conditions = stored
         with store:
             answering = load_run(run, checkpoint)
-            found = recommend_from(
-                store, answering, history or None, user=user, search=search, k=k, filters=conditions
-            )
+            found = recommend_from(store, answering, history or None, **about_user, **chosen)
         say_step(answering)
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
-    wanted = _filters(filters or [])
-    chosen: dict[str, Any] = {"filters": wanted, "leave_out": leave_out or [], "k": k}
     tables = None if search or feature else load_tables(run, checkpoint, exact=exact)
     if tables is not None:
         loaded, found = tables, tables.recommend(history or None, user=user, **chosen)
     else:
         loaded = load_run(run, checkpoint)
-        found = loaded.recommend(
-            history or None,
-            user=user,
-            search=search,
-            features=_features(feature) if feature else None,
-            exact=exact,
-            **chosen,
-        )
+        found = loaded.recommend(history or None, **about_user, exact=exact, **chosen)
     say_step(loaded)
     print_neighbours(found, as_json=json)
 
 
-def _filters(given: list[str]) -> dict[str, list[str]]:
-    """Return filters as they are typed; polars, which they are read with, is loaded for them."""
-    if not given:
-        return {}
-    from widemax.runs.item_columns import parse_filters
-
-    return parse_filters(given)
-
-
 def _features(given: list[str]) -> dict[str, str]:
     """Return the features of somebody new as they are typed, each once."""
-    from widemax.runs.item_columns import parse_pairs
-
     pairs = parse_pairs("feature", given)
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from widemax.cli.answers import CheckpointName
+from widemax.cli.answers import CheckpointName, FromDatabase, Table, database_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.extras import import_extra
+from widemax.stores.addresses import Place
 
 HOST, PORT = "127.0.0.1", 8000
 
@@ -35,6 +36,8 @@ def serve(
     concurrent: Annotated[
         int, typer.Option(help="Answers that may be under way or wait for a thread.")
     ] = 64,
+    database: FromDatabase = None,
+    table: Table = "",
     checkpoint: CheckpointName = "best",
 ) -> None:
     """Answer over HTTP for one run or several, and show them on a page, until Ctrl-C."""
@@ -45,6 +48,8 @@ def serve(
         allowed_hosts=allow_host or [],
         timeout=timeout,
         concurrent=concurrent,
+        database=database,
+        table=table,
         checkpoint=checkpoint,
     )
 
@@ -57,11 +62,16 @@ def serve_runs(
     allowed_hosts: Sequence[str] = (),
     timeout: float = 10.0,
     concurrent: int = 64,
+    database: Place | None = None,
+    table: str = "",
     checkpoint: str = "best",
 ) -> None:
     """Load runs, say where they are served, and serve them."""
     from widemax.runs.description import check_run
 
+    address = database_of(database, table)
+    if address is not None and len(runs) > 1:
+        raise ValueError(f"--from is the table of one run, and {len(runs)} are to be served")
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         import_extra("serve", module)
     for folder in runs:
@@ -70,12 +80,16 @@ def serve_runs(
         from widemax.serving.fleet import Fleet
         from widemax.serving.limits import Limits
         from widemax.serving.server import address_of, listen, make_server
+        from widemax.serving.store_pool import TablePlace
+        from widemax.stores.searching import DEFAULT_TABLE
+
+    place = None if address is None else TablePlace(address, table or DEFAULT_TABLE)
 
     limits = Limits(seconds=timeout, concurrent=concurrent)
     # Before the runs are loaded: a port that is taken should not be found out after a minute.
     bound = listen(host, port)
     with waiting(f"loading {', '.join(map(str, runs))}"):
-        fleet = Fleet(runs, checkpoint=checkpoint)
+        fleet = Fleet(runs, checkpoint=checkpoint, place=place)
 
     def say() -> None:
         for each in fleet:

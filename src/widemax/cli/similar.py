@@ -24,10 +24,10 @@ from widemax.cli.answers import (
     strict_json,
 )
 from widemax.cli.printable import printable
+from widemax.filters import parse_filters
 
 if TYPE_CHECKING:
     from widemax.runs.catalogue import Neighbour
-    from widemax.stores.filters import Filter
     from widemax.stores.searching import VectorStore
 
 
@@ -45,13 +45,14 @@ def similar(
     json: AsJson = False,
 ) -> None:
     """Print the keys most similar to each given one."""
-    stored = open_store(database, table, filters, exact=exact)
+    wanted = parse_filters(filters or [])
+    store = open_store(database, table, exact=exact)
     # All of them before the first is printed: a misspelt last key leaves no half answer.
-    if stored is not None:
-        answers = _from_store(*stored, run, checkpoint, keys, k)
+    if store is not None:
+        answers = _from_store(store, wanted, run, checkpoint, keys, k)
     else:
         loaded = load_vectors(run, checkpoint, exact=exact)
-        answers = [loaded.similar(key, k=k, exact=exact) for key in keys]
+        answers = [loaded.similar(key, filters=wanted, k=k, exact=exact) for key in keys]
         say_step(loaded)
     if json and len(keys) > 1:
         rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
@@ -65,7 +66,7 @@ def similar(
 
 def _from_store(
     store: VectorStore,
-    filters: list[Filter],
+    filters: dict[str, list[str]],
     folder: Path,
     checkpoint: str,
     keys: list[str],

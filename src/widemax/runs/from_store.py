@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from widemax.filters import Filters
 from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.stores.filters import Filter
 from widemax.stores.searching import FoundItem, VectorStore
 from widemax.vocabulary.spelling import Key
 
 # Similar items are found without torch.
 if TYPE_CHECKING:
+    from widemax.runs.newcomers import FeatureValue
     from widemax.runs.run import Run
 
 
@@ -22,8 +23,10 @@ def recommend_from(
     *,
     user: Key | None = None,
     search: str = "",
+    features: Mapping[str, FeatureValue] | None = None,
+    filters: Filters | None = None,
+    leave_out: Sequence[Key] = (),
     k: int = 10,
-    filters: Sequence[Filter] = (),
     include_seen: bool = False,
 ) -> list[Neighbour]:
     """Return the ``k`` items of a store that best follow a history, as ``Run.recommend`` does.
@@ -31,8 +34,11 @@ def recommend_from(
     The run makes a query of the history, the database finds the items.
     """
     store.check_run(*run.identity(), run.folder)
-    queries, seen = run.store_queries(history, user=user, search=search)
-    found = store.recommend(queries, k, exclude=() if include_seen else seen, filters=filters)
+    _check_values(run.catalogue, filters)
+    left_out = run.catalogue.ids(leave_out, strict=True)
+    queries, seen = run.store_queries(history, user=user, search=search, features=features)
+    left_out += [] if include_seen else seen
+    found = store.recommend(queries, k, exclude=left_out, filters=filters)
     return _neighbours(found)
 
 
@@ -41,13 +47,20 @@ def similar_from(
     catalogue: Catalogue,
     key: Key,
     *,
+    filters: Filters | None = None,
     k: int = 10,
-    filters: Sequence[Filter] = (),
 ) -> list[Neighbour]:
     """Return the ``k`` items of a store most similar to one of them, named by key or title."""
+    _check_values(catalogue, filters)
     own = catalogue.ids([key], strict=True)[0]
     found = store.similar(store.vectors([own])[0], k, exclude=[own], filters=filters)
     return _neighbours(found)
+
+
+def _check_values(catalogue: Catalogue, filters: Filters | None) -> None:
+    """Raise if filters name what no item has: a database would find nothing, and not say why."""
+    if filters:
+        catalogue.columns.allowed(filters)
 
 
 def _neighbours(found: Sequence[FoundItem]) -> list[Neighbour]:

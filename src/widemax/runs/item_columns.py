@@ -7,25 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from widemax.declarations.options import shortened
+from widemax.filters import ColumnKind, Filters, check_values, range_of, unknown_feature
 from widemax.runs.catalogue import KEY, title_column
 from widemax.runs.description import check_unchanged, has_file
 from widemax.storage.files import read_table, read_text
 from widemax.storage.json_text import parse_json
 from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
 
-ColumnKind: TypeAlias = Literal["category", "number", "tokens"]
-Filters: TypeAlias = Mapping[str, Sequence[str | float]]
 Mask: TypeAlias = NDArray[np.bool_]
-
-RANGE = ".."
-"""What stands between the ends of a range of numbers."""
 
 _FEATURES = "item_features"
 _KINDS: Mapping[str, ColumnKind] = {
@@ -88,13 +84,12 @@ class ItemColumn:
 
     def allowed(self, wanted: Sequence[str | float]) -> Mask:
         """Return which items have one of the values, bool [V]; an unknown value is an error."""
-        if not wanted or isinstance(wanted, str):
-            raise ValueError(f"filters[{self.name!r}] must be a list of one value or more")
+        check_values(self.name, wanted)
         found = np.zeros(len(self.cells), np.bool_)
         if self.kind == "number":
             numbers = self.cells.to_numpy()
             for each in wanted:
-                least, most = _ends(self.name, each)
+                least, most = range_of(self.name, each)
                 found |= (numbers >= least) & (numbers <= most)
             return found
         codes, places = self._codes
@@ -169,11 +164,7 @@ class ItemColumns:
     def column(self, name: str) -> ItemColumn:
         """Return a feature by its name."""
         if name not in self.columns:
-            there = ", ".join(map(repr, self.columns)) or "none"
-            raise UnknownNameError(
-                f"{shortened(repr(name))} is no feature of the items of the run: there are {there}",
-                nearest_spellings(name, list(self.columns)),
-            )
+            raise unknown_feature(name, self.columns)
         return self.columns[name]
 
     def at(self, row: int) -> dict[str, Any]:
@@ -183,6 +174,8 @@ class ItemColumns:
 
     def allowed(self, filters: Filters) -> Mask:
         """Return which items have, of every feature that is named, one of its values, bool [V]."""
+        for name, values in filters.items():
+            check_values(name, values)
         asked = tuple((name, tuple(filters[name])) for name in sorted(filters))
         # Taken once: another thread may throw it out meanwhile.
         if (kept := self._masks.get(asked)) is not None:
@@ -193,45 +186,6 @@ class ItemColumns:
         while len(self._masks) > _KEPT_MASKS:
             self._masks.popitem(last=False)
         return found
-
-
-def parse_filters(given: Sequence[str]) -> dict[str, list[str]]:
-    """Return filters as they are typed, name=value, several of one feature as its values.
-
-    >>> parse_filters(["category=tea", "price=2..5", "category=rum"])
-    {'category': ['tea', 'rum'], 'price': ['2..5']}
-    """
-    found: dict[str, list[str]] = {}
-    for name, value in parse_pairs("filter", given):
-        found.setdefault(name, []).append(value)
-    return found
-
-
-def parse_pairs(flag: str, given: Sequence[str]) -> list[tuple[str, str]]:
-    """Return texts name=value as pairs; one without a name or a value is an error."""
-    pairs = []
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not (name and equals and value):
-            raise ValueError(f"--{flag} must be name=value, got {shortened(repr(each))}")
-        pairs.append((name, value))
-    return pairs
-
-
-def _ends(name: str, value: str | float) -> tuple[float, float]:
-    """Return the smallest and the largest number that a filter lets pass."""
-    first, dots, last = str(value).partition(RANGE)
-    try:
-        least = float(first) if first else -np.inf
-        most = (float(last) if last else np.inf) if dots else least
-    except ValueError:
-        least = most = np.nan
-    if not least <= most or not str(value).strip("."):
-        raise ValueError(
-            f"filters[{name!r}] must hold numbers, or ranges such as 2{RANGE}5, got "
-            f"{shortened(repr(value))}"
-        )
-    return least, most
 
 
 def _fields(folder: Path) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from widemax.evaluation import (
     RankingReport,
     RecommendationReport,
 )
+from widemax.filters import Filters
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index import Index, save_index
 from widemax.index.building import Kind
@@ -60,7 +61,7 @@ from widemax.runs.indexes import (
     stored_index,
 )
 from widemax.runs.indexes import search as search_index
-from widemax.runs.item_columns import Filters, ItemColumns
+from widemax.runs.item_columns import ItemColumns, Mask
 from widemax.runs.judging import (
     PROTOCOLS,
     asked_first,
@@ -134,6 +135,8 @@ class Run:
         self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
         self.model = load_model(self.folder, found, self.config, self._counted)
         self._kept_vectors: Tensor | None = None
+        # Now, and not when it is asked for: the folder may be trained on meanwhile.
+        self._identity = identity_of(self.folder, found)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -168,20 +171,28 @@ class Run:
         return own.detach().float()
 
     @torch.no_grad()
-    def similar(self, key: Key, *, k: int = 10, exact: bool = False) -> list[Neighbour]:
+    def similar(
+        self, key: Key, *, filters: Filters | None = None, k: int = 10, exact: bool = False
+    ) -> list[Neighbour]:
         """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
 
-        A title stands for its key where it is that of one item (``find``). Where an index was built
-        it is searched, unless ``exact``.
+        A title stands for its key where it is that of one item (``find``). ``filters`` name values
+        of features that items must have, as of ``recommend``. Where an index was built it is
+        searched, unless ``exact``.
         """
         own = int(self._ids([key], strict=True)[0])
         k = check_whole("k", k, 1, 2**31)
+        allowed = self.columns.allowed(filters) if filters else None
         index = None if exact else self._similar_index
         if index is not None:
-            wanted = min(k, len(self.vocabulary))
-            found = index.search(self._vectors()[[own]], wanted, exclude=torch.tensor([[own]]))
+            found = index.search(
+                self._vectors()[[own]],
+                min(k, len(self.vocabulary)),
+                exclude=torch.tensor([[own]]),
+                allowed=None if allowed is None else torch.from_numpy(allowed),
+            )
             return self._neighbours(found)
-        return self._nearest(self._vectors()[own].numpy(), k, [own])
+        return self._nearest(self._vectors()[own].numpy(), k, [own], allowed)
 
     @torch.no_grad()
     def recommend(
@@ -259,7 +270,12 @@ class Run:
 
     @torch.no_grad()
     def store_queries(
-        self, history: Sequence[Key] | None = None, *, user: Key | None = None, search: str = ""
+        self,
+        history: Sequence[Key] | None = None,
+        *,
+        user: Key | None = None,
+        search: str = "",
+        features: Mapping[str, FeatureValue] | None = None,
     ) -> tuple[NDArray[Any], list[int]]:
         """Return what a ``VectorStore`` of the run is searched by, [K, P], and the classes seen."""
         # Here and not above: it imports what imports this.
@@ -270,13 +286,13 @@ class Run:
                 f"{type(self.model).__name__} does not rank items by products of vectors, so that "
                 "a database cannot search them"
             )
-        asked = self._question(history, user, search, None)
-        hidden = self.model.hidden(asked.batch)
+        asked = self._question(history, user, search, features)
+        hidden = asked.model.hidden(asked.batch)
         return query_points(self, hidden.flatten(0, -2)), asked.seen.tolist()
 
     def identity(self) -> tuple[str, str]:
         """Return the sha256 of what the run says of itself, and of the parameters that answer."""
-        return identity_of(self.folder, self._checkpoint)
+        return self._identity
 
     @torch.no_grad()
     def held_out_hidden(self, count: int) -> Tensor | None:
@@ -545,9 +561,12 @@ class Run:
     def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
         return torch.tensor(self.catalogue.ids(keys, strict=strict), dtype=torch.int64)
 
-    def _nearest(self, query: NDArray[Any], k: int, left_out: list[int]) -> list[Neighbour]:
+    def _nearest(
+        self, query: NDArray[Any], k: int, left_out: list[int], allowed: Mask | None = None
+    ) -> list[Neighbour]:
         k = check_whole("k", k, 1, 2**31)
-        ids, scores = nearest(self._vectors().numpy(), query, k, left_out=left_out)
+        vectors = self._vectors().numpy()
+        ids, scores = nearest(vectors, query, k, left_out=left_out, allowed=allowed)
         return self.catalogue.neighbours(ids.tolist(), scores.tolist())
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.config.toml import read_toml
+from widemax.filters import Filters
 from widemax.limits import check_whole
 from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
@@ -43,21 +44,32 @@ class StoredVectors:
             return None
         return cls(folder, found, chosen_because(folder, found, checkpoint, metric), vectors)
 
-    def similar(self, key: Key, *, k: int = 10, exact: bool = True) -> list[Neighbour]:
+    def similar(
+        self, key: Key, *, filters: Filters | None = None, k: int = 10, exact: bool = True
+    ) -> list[Neighbour]:
         """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
 
+        ``filters`` name values of features that items must have, as of ``Run.recommend``.
         All are compared, whatever ``exact`` is: an index is searched by ``Run``.
         """
         own = self.catalogue.ids([key], strict=True)[0]
-        return self._nearest(self.vectors[own], k, [own])
+        allowed = self.catalogue.columns.allowed(filters) if filters else None
+        return self._nearest(self.vectors[own], k, [own], allowed)
 
     def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
         """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
         ids = self.catalogue.ids([a, b, c], strict=True)
         return self._nearest(analogy_of(self.vectors[ids]), k, ids)
 
-    def _nearest(self, query: Vectors, k: int, left_out: Sequence[int]) -> list[Neighbour]:
-        ids, scores = nearest(self.vectors, query, check_whole("k", k, 1, 2**31), left_out=left_out)
+    def _nearest(
+        self,
+        query: Vectors,
+        k: int,
+        left_out: Sequence[int],
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> list[Neighbour]:
+        k = check_whole("k", k, 1, 2**31)
+        ids, scores = nearest(self.vectors, query, k, left_out=left_out, allowed=allowed)
         return self.catalogue.neighbours(ids.tolist(), scores.tolist())
 
 
@@ -77,11 +89,17 @@ def analogy_of(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def nearest(
-    vectors: NDArray[Any], query: NDArray[Any], k: int, *, left_out: Sequence[int] = ()
+    vectors: NDArray[Any],
+    query: NDArray[Any],
+    k: int,
+    *,
+    left_out: Sequence[int] = (),
+    allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return the ids and cosines of the k rows [V, D] nearest to a query [D], best first.
 
-    Of equal ones the smaller id comes first; rows of length 0 have the cosine 0.
+    Of equal ones the smaller id comes first; rows of length 0 have the cosine 0. ``allowed``, bool
+    [V], are the rows that may be among them.
 
     >>> rows = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]], np.float32)
     >>> ids, cosines = nearest(rows, rows[0], 2, left_out=[0])
@@ -91,8 +109,10 @@ def nearest(
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float32))
     length = float(np.linalg.norm(query))
     scores = vectors @ query / np.maximum(lengths * length, np.finfo(np.float32).tiny)
-    scores[list(left_out)] = -np.inf
-    return best_rows(scores, min(k, len(scores) - len(set(left_out))))
+    passing = np.ones(len(scores), np.bool_) if allowed is None else allowed.copy()
+    passing[list(left_out)] = False
+    scores[~passing] = -np.inf
+    return best_rows(scores, min(k, int(passing.sum())))
 
 
 def best_rows(scores: NDArray[Any], count: int) -> tuple[NDArray[np.int64], NDArray[Any]]:

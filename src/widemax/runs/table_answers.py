@@ -22,7 +22,7 @@ from widemax.vocabulary.spelling import Key
 
 # polars takes time to load, and most questions have no filter.
 if TYPE_CHECKING:
-    from widemax.runs.item_columns import Filters
+    from widemax.filters import Filters
 
 Scores = NDArray[Any]
 

@@ -34,6 +34,7 @@ from widemax.serving.schemas import (
 )
 from widemax.serving.served_run import POPULARITY, ServedRun
 from widemax.serving.work import BusyError, Deadline, TooSlowError, Workers
+from widemax.stores.postgres import DatabaseError
 from widemax.vocabulary.spelling import UnknownNameError
 
 WATCH_SECONDS = 2.0
@@ -50,7 +51,7 @@ _REFUSALS = {
     415: "The body must be application/json.",
     422: "A value is not allowed, or names nothing that there is.",
     429: "Too many answers are under way.",
-    503: "The answer took too long.",
+    503: "The answer took too long, or the database gives none.",
 }
 
 RunParameter = Annotated[
@@ -120,6 +121,10 @@ class Application(FastAPI):
         except TooSlowError:
             seconds = self.workers.limits.seconds
             return error_response(503, f"the answer took longer than {seconds:g} seconds")
+        except DatabaseError as error:
+            # Where the database is, is no business of whoever asks.
+            _LOGGER.warning("a request failed: %s", error)
+            return error_response(503, "the database does not answer; the log says why")
         except ValueError as error:
             return _say_mistake(error, served)
         except Exception:
@@ -356,6 +361,7 @@ async def _lifespan(application: FastAPI) -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await watching
         application.workers.close()
+        application.fleet.close()
 
 
 def _ok(model: Any) -> dict[int | str, dict[str, Any]]:
@@ -393,6 +399,8 @@ def _each(
         deadline.check()
         try:
             answers.append(ask(served, query))
+        except DatabaseError:
+            raise
         except UnknownNameError as error:
             raise UnknownNameError(f"queries[{place}]: {error}", error.suggestions) from error
         except ValueError as error:

@@ -14,9 +14,12 @@ from widemax.runs.chosen_checkpoint import trained_checkpoint
 from widemax.runs.description import DESCRIPTION, INDEX
 from widemax.serving.limits import MOST_RUNS
 from widemax.serving.served_run import ServedRun
+from widemax.serving.store_pool import TablePlace
+from widemax.stores.searching import OtherTableError, VectorStore
 from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
 
 Stamps: TypeAlias = tuple[tuple[str, int], ...]
+Written: TypeAlias = tuple[str, str, int] | None
 
 _LOGGER = logging.getLogger(__name__)
 _CHECKPOINTS = ("checkpoints/*/manifest.json", "refit-*/checkpoints/*/manifest.json")
@@ -28,7 +31,7 @@ class _Place:
     """A run that is served, and what its folder was like when it was loaded."""
 
     served: ServedRun
-    seen: Stamps
+    seen: tuple[Stamps, Written]
     content: tuple[object, ...]
 
 
@@ -36,17 +39,31 @@ class Fleet:
     """Runs by their names. A request keeps the one that it was given; another may be put in place.
 
     A run is called after its folder; where two folders have one name, after that and the folder
-    they lie in.
+    they lie in. With ``place`` the one run answers from a table of a database.
     """
 
-    def __init__(self, folders: Sequence[Path], *, checkpoint: str = "best") -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        checkpoint: str = "best",
+        place: TablePlace | None = None,
+    ) -> None:
         check_whole("the number of runs", len(folders), 1, MOST_RUNS)
-        self._checkpoint = checkpoint
+        if place is not None and len(folders) > 1:
+            raise ValueError(f"a table is of one run, and {len(folders)} are to be served from it")
+        self._checkpoint, self._table = checkpoint, place
+        self._watched: VectorStore | None = None
         self._places: dict[str, _Place] = {}
-        for name, folder in zip(names_of(folders), folders, strict=True):
-            seen = _stamps(folder)
-            served = ServedRun(name, folder, checkpoint=checkpoint)
-            self._places[name] = _Place(served, seen, _content(folder, checkpoint))
+        try:
+            for name, folder in zip(names_of(folders), folders, strict=True):
+                seen, written = _stamps(folder), self._written()
+                served = ServedRun(name, folder, checkpoint=checkpoint, place=place)
+                content = (*_content(folder, checkpoint), written)
+                self._places[name] = _Place(served, (seen, written), content)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def names(self) -> list[str]:
@@ -76,14 +93,15 @@ class Fleet:
         """
         for name, place in self._places.items():
             folder = place.served.folder
-            seen = _stamps(folder)
+            seen = (_stamps(folder), self._written(place.seen[1]))
             if seen == place.seen:
                 continue
             try:
-                content = _content(folder, self._checkpoint)
+                content = (*_content(folder, self._checkpoint), seen[1])
                 if content != place.content:
-                    served = ServedRun(name, folder, checkpoint=self._checkpoint)
+                    served = ServedRun(name, folder, checkpoint=self._checkpoint, place=self._table)
                     self._places[name] = _Place(served, seen, content)
+                    place.served.close()
                     taken(served)
                     continue
             except (ValueError, OSError) as error:
@@ -91,6 +109,34 @@ class Fleet:
                     "%s: step %s is served as before: %s", name, place.served.step, error
                 )
             place.seen = seen
+
+    def _written(self, before: Written = None) -> Written:
+        """Return which table the database has now; as ``before`` where it cannot be asked."""
+        if self._table is None:
+            return None
+        try:
+            if self._watched is None:
+                self._watched = VectorStore(*self._table)
+            return self._watched.identity()
+        except OtherTableError:
+            # The connection was lost, and the table has changed: the next look takes it up.
+            self._forget_watched()
+        except ValueError:
+            if before is None:
+                raise
+            self._forget_watched()
+        return before
+
+    def _forget_watched(self) -> None:
+        if self._watched is not None:
+            self._watched.close()
+        self._watched = None
+
+    def close(self) -> None:
+        """Give connections to a database back."""
+        self._forget_watched()
+        for each in self:
+            each.close()
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +18,13 @@ from widemax.config.flags import as_flags, minimal_settings
 from widemax.declarations import Value
 from widemax.evaluation.list_metrics import BUCKETS, popularity_buckets
 from widemax.runs.catalogue import Neighbour
+from widemax.runs.from_store import recommend_from, similar_from
 from widemax.runs.kept_evaluation import stored_evaluation
 from widemax.runs.run import Run
 from widemax.serving.schemas import HistoryQuery, RecommendQuery
+from widemax.serving.store_pool import StorePool, TablePlace
 from widemax.storage.json_text import finite
+from widemax.stores.searching import OtherTableError, VectorStore
 from widemax.vocabulary.spelling import Key
 
 POPULARITY = "popularity"
@@ -40,10 +43,18 @@ class ServedRun:
     browser can hold.
     """
 
-    def __init__(self, name: str, folder: Path, *, checkpoint: str = "best") -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        checkpoint: str = "best",
+        place: TablePlace | None = None,
+    ) -> None:
         self.name, self.folder = name, folder
         self.run = Run(folder, checkpoint=checkpoint)
         self.run.prepare()
+        self._pool = None if place is None else StorePool(place, self.run)
         self.step = self.run.step
         self._catalogue = self.run.catalogue
         self._lock = Lock()
@@ -115,14 +126,18 @@ class ServedRun:
 
     def recommend(self, asked: RecommendQuery) -> dict[str, Any]:
         """Return what best follows a history, each item with the nearest one of the history."""
-        found = self.run.recommend(
+        chosen: dict[str, Any] = {
             **_context(asked),
-            filters=asked.filters or None,
-            leave_out=asked.leave_out,
-            k=asked.k,
-            include_seen=asked.include_seen,
-            exact=asked.exact,
-        )
+            "filters": asked.filters or None,
+            "leave_out": asked.leave_out,
+            "k": asked.k,
+            "include_seen": asked.include_seen,
+        }
+        found = None
+        if not asked.exact:
+            found = self._from_store(lambda store: recommend_from(store, self.run, **chosen))
+        if found is None:
+            found = self.run.recommend(**chosen, exact=asked.exact)
         history: Sequence[Key] = asked.history or []
         if asked.history is None and asked.user is not None:
             history = [each.key for each in self.run.history(asked.user)]
@@ -136,9 +151,29 @@ class ServedRun:
 
     def similar(self, key: str, k: int) -> dict[str, Any]:
         """Return what is most like an item."""
-        found = self.run.similar(key, k=k)
+        found = self._from_store(lambda store: similar_from(store, self._catalogue, key, k=k))
+        if found is None:
+            found = self.run.similar(key, k=k)
         own = self._keys[self.row_of(key)]
         return {"run": self.name, "step": self.step, "key": own, "items": self._scored(found)}
+
+    def _from_store(self, ask: Callable[[VectorStore], list[Neighbour]]) -> list[Neighbour] | None:
+        """Return what the database finds; None: the run itself must be asked.
+
+        It is also while the table is already that of a newer checkpoint, which is being loaded.
+        """
+        if self._pool is None:
+            return None
+        try:
+            with self._pool.store() as store:
+                return ask(store)
+        except OtherTableError:
+            return None
+
+    def close(self) -> None:
+        """Give connections to a database back; what is under way is still answered."""
+        if self._pool is not None:
+            self._pool.close()
 
     def score(self, items: Sequence[str], asked: HistoryQuery) -> dict[str, Any]:
         """Return how the model scores given items after a history."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from widemax.filters import ColumnKind
+
 FORMAT_VERSION = 1
 MANIFEST_TABLE = "widemax_manifest"
 
@@ -30,8 +32,8 @@ class StoreManifest:
     """The length of what ``similar`` compares."""
     point_dimension: int = 0
     """The length of what ``recommend`` searches; 0: the model does not rank by products."""
-    columns: tuple[str, ...] = ()
-    """What filters may be on."""
+    columns: Mapping[str, ColumnKind] = field(default_factory=dict)
+    """What filters may be on, and what each has of an item."""
     search_breadth: int = 40
     """How many of the nearest a search of the index keeps (``hnsw.ef_search``)."""
     recall: Mapping[str, float] = field(default_factory=dict)
@@ -39,7 +41,7 @@ class StoreManifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON holds them."""
-        return {**asdict(self), "columns": list(self.columns)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StoreManifest:
@@ -49,11 +51,12 @@ class StoreManifest:
         Traceback (most recent call last):
         ValueError: widemax_manifest does not describe a table of vectors: export the run again
         """
-        if set(given) != {each.name for each in fields(cls)}:
+        known = {each.name for each in fields(cls)}
+        if set(given) != known or not isinstance(given["columns"], Mapping):
             raise ValueError(
                 f"{MANIFEST_TABLE} does not describe a table of vectors: export the run again"
             )
-        return cls(**{**given, "columns": tuple(given["columns"])})
+        return cls(**given)
 
     def __str__(self) -> str:
         found = ", ".join(f"recall@10 {value:.3f} of {name}" for name, value in self.recall.items())

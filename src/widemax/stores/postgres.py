@@ -47,16 +47,20 @@ def connected(address: PostgresAddress, **options: Any) -> Any:
         return psycopg.connect(address.with_password(), **options)
 
 
+class DatabaseError(ValueError):
+    """A database cannot be reached, or refuses what it is asked."""
+
+
 @contextmanager
 def database_errors(address: PostgresAddress) -> Iterator[None]:
-    """Turn what the driver raises into a ValueError that names the database."""
+    """Turn what the driver raises into a ``DatabaseError`` that names the database."""
     psycopg = driver()
     try:
         yield
     except psycopg.Error as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         # Not "from error": what a driver says of a connection may hold the password.
-        raise ValueError(f"{address}: {address.hidden_in(reason)}") from None
+        raise DatabaseError(f"{address}: {address.hidden_in(reason)}") from None
 
 
 def use_vectors(connection: Any, address: PostgresAddress) -> None:

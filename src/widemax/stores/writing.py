@@ -221,7 +221,7 @@ def _with_breadth(
 
 def _ids(connection: Any, table: Any, asked: tuple[str, Array]) -> list[int]:
     column, query = asked
-    return [row.id for row in nearest_rows(connection, table, column, query, 10)]
+    return [row.id for row, _ in nearest_rows(connection, table, column, query, 10)]
 
 
 def _recall(asked: Questions, answer: Callable[[tuple[str, Array]], list[int]]) -> float:

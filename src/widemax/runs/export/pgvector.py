@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from torch import Tensor
 from widemax.declarations import declare
 from widemax.heads import ScorerHead
 from widemax.index.rows import ClassRows
-from widemax.runs.catalogue import KEY, titles_of
+from widemax.runs.catalogue import titles_of
 from widemax.runs.indexes import searches_by_product
+from widemax.runs.item_columns import ItemColumn
 from widemax.scoring.rows import widened
 from widemax.stores.addresses import PostgresAddress, place_of
 from widemax.stores.manifest import StoreManifest
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from widemax.runs.run import Run
 
 _QUESTIONS, _ANSWERS = 200, 10
+_WHOLE = 2**53
+"""Below it a float holds every whole number."""
 
 
 @declare.export(
@@ -45,13 +48,13 @@ def export_pgvector(path: str | Path, run: Run, *, table: str = "") -> StoreMani
     points = class_points(run)
     shown = run.shown
     titles = None if shown is None else titles_of(shown)
-    columns = {} if shown is None else _typed(shown.drop(KEY))
+    columns = run.columns.columns
     size = len(run.vocabulary)
     identity = run.identity()
     items = Items(
         keys=run.vocabulary.keys.to_list(),
         titles=titles or [""] * size,
-        features=_rows(columns, size),
+        features=_features(list(columns.values()), size),
         vectors=_as_array(vectors),
         points=points,
     )
@@ -64,7 +67,7 @@ def export_pgvector(path: str | Path, run: Run, *, table: str = "") -> StoreMani
         size=size,
         dimension=vectors.shape[1],
         point_dimension=0 if points is None else points.shape[1],
-        columns=tuple(columns),
+        columns={name: column.kind for name, column in columns.items()},
     )
     return write_table(address, items, manifest, _questions(run, items))
 
@@ -126,25 +129,19 @@ def _as_array(tensor: Tensor) -> Array:
     return array
 
 
-def _typed(shown: pl.DataFrame) -> dict[str, list[Any]]:
-    """Return columns of texts, those that hold only numbers as numbers."""
-    found = {}
-    for column in shown:
-        whole = column.cast(pl.Int64, strict=False)
-        numbers = column.cast(pl.Float64, strict=False)
-        nothing_lost = whole.null_count() == column.null_count()
-        if nothing_lost and bool((whole.cast(pl.String) == column).all()):
-            column = whole
-        elif numbers.null_count() == column.null_count() and bool(numbers.is_finite().all()):
-            column = numbers if not nothing_lost else column  # "007" is a name
-        found[column.name] = column.to_list()
-    return found
-
-
-def _rows(columns: Mapping[str, list[Any]], size: int) -> list[dict[str, Any]]:
+def _features(columns: Sequence[ItemColumn], size: int) -> list[dict[str, Any]]:
+    """Return what is known of each item; numbers without a fraction as whole ones."""
     rows: list[dict[str, Any]] = [{} for _ in range(size)]
-    for name, values in columns.items():
-        for row, value in zip(rows, values, strict=True):
+    for column in columns:
+        for row, value in zip(rows, _values(column), strict=True):
             if value is not None:
-                row[name] = value
+                row[column.name] = value
     return rows
+
+
+def _values(column: ItemColumn) -> list[Any]:
+    cells = column.cells
+    if column.kind == "number" and bool((cells.abs() < _WHOLE).all()):
+        whole = cells.cast(pl.Int64)
+        cells = whole if bool((whole == cells).all()) else cells
+    return cells.to_list()
