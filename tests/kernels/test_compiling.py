@@ -1,6 +1,8 @@
-"""Kernels where their compiled code cannot be kept: slower at most, never an error."""
+"""Kernels where their code cannot be kept: slower at most, never an error and never other bits."""
 
+import hashlib
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -16,26 +18,33 @@ from widemax.kernels.compiling import njit, prange, temporary_folder, watch_comp
 
 PACKAGE = Path(widemax.__file__).parent
 
-TRAIN = ("train", "log.csv", "--folder", "run", "--steps", "3")
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a log."""
+    folder, draw = tmp_path_factory.mktemp("place"), random.Random(0)
+    rows = (f"u{draw.randrange(100)},i{int(150 * draw.random() ** 3)},{n}\n" for n in range(2000))
+    (folder / "log.csv").write_text("user,item,time\n" + "".join(rows))
+    return folder
 
 
-@pytest.fixture
-def homeless(tmp_path):
+@pytest.fixture(scope="module")
+def homeless(place):
     """The environment of a process that finds no folder to cache in, whoever runs it."""
-    source = tmp_path / "source"
+    source = place / "source"
     shutil.copytree(PACKAGE, source / "widemax", ignore=shutil.ignore_patterns("__pycache__"))
     for folder in [path for path in source.rglob("*") if path.is_dir()]:
         (folder / "__pycache__").touch()  # no folder, so that not even root can write into it
-    taken = tmp_path / "taken"
+    taken = place / "taken"
     taken.touch()
-    (tmp_path / "temporary").mkdir()
+    (place / "temporary").mkdir()
     kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     return {
         **kept,
         "PYTHONPATH": str(source),
         "HOME": str(taken),
         "XDG_CACHE_HOME": str(taken),
-        "TMPDIR": str(tmp_path / "temporary"),
+        "TMPDIR": str(place / "temporary"),
     }
 
 
@@ -50,20 +59,98 @@ def run_widemax(arguments, *, cwd, env):
     )
 
 
-def test_every_verb_runs_without_a_folder_to_cache_in(homeless, tmp_path):
-    rows = "".join(f"u{user},i{item % 7},{item}\n" for user in range(6) for item in range(user + 4))
-    (tmp_path / "log.csv").write_text("user,item,time\n" + rows)
-    trained = run_widemax(TRAIN, cwd=tmp_path, env=homeless)
+def train(folder, *, cwd, env):
+    """Train; return the digest of the model, and when each piece of kept code was written."""
+    arguments = ("train", "log.csv", "--folder", folder, "--steps", "3", "--threads", "1")
+    trained = run_widemax(arguments, cwd=cwd, env=env)
     assert trained.returncode == 0, trained.stderr
+    (model,) = (cwd / folder).rglob("model.safetensors")
+    # Among the temporary files, where nobody else can write.
+    (kept,) = (cwd / "temporary").glob("widemax-kernels-*")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    code = {path: path.stat().st_mtime_ns for path in kept.rglob("*.nbc")}
+    return hashlib.sha256(model.read_bytes()).hexdigest(), code
+
+
+@pytest.fixture(scope="module")
+def compiled(place, homeless):
+    """What the first training of an installation gives, which compiles all it calls."""
+    return train("compiled", cwd=place, env=homeless)
+
+
+def test_every_verb_runs_without_a_folder_to_cache_in(compiled, place, homeless):
+    _, code = compiled
+    assert code
     answer = run_widemax(
-        ("recommend", "run", "--history", "i3", "--json"), cwd=tmp_path, env=homeless
+        ("recommend", "compiled", "--history", "i3", "--json"), cwd=place, env=homeless
     )
     assert answer.returncode == 0, answer.stderr
     assert '"i' in answer.stdout
-    # What was compiled is kept among the temporary files, where nobody else can write.
-    (kept,) = (tmp_path / "temporary").glob("widemax-kernels-*")
-    assert kept.stat().st_mode & 0o777 == 0o700
-    assert list(kept.rglob("*.nbc"))
+
+
+def test_a_run_that_compiles_its_kernels_has_the_same_bits_as_one_that_does_not(
+    compiled, place, homeless
+):
+    model, code = train("kept", cwd=place, env=homeless)
+    # What an answer compiled since may have come in; what a training calls was there.
+    assert compiled[1].items() <= code.items()
+    assert model == compiled[0]
+
+
+LOG_SUMS = """
+import hashlib, sys
+import numpy as np, torch
+from widemax.kernels.objectives import log_sum
+
+random = np.random.default_rng(0)
+scores = random.normal(size=(700, 203)).astype(np.float32)
+log_count = random.normal(size=(1, 203)).astype(np.float32)
+if sys.argv[1] == "alone":
+    one = np.float32(1)
+    log_sum._raise(scores[0].copy(), log_count[0], scores[0].max(), one, one)
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    found = scores.copy()
+    results = log_sum.row_log_sums(found, log_count, log_count > 9, 1.0)
+    print(hashlib.sha256(b"".join(each.tobytes() for each in (found, *results))).hexdigest())
+"""
+
+
+def test_the_bits_of_a_kernel_do_not_depend_on_what_was_compiled_or_called_before(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def digests(case):
+        command = [sys.executable, "-c", LOG_SUMS, case]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=300, check=True
+        )
+        return done.stdout.split()
+
+    compiled = digests("compiled")
+    assert len(compiled) == 2
+    assert digests("kept") == compiled
+    # Of what the kernel calls, a copy of its own is in the cache: neither serves the other.
+    assert digests("alone") == compiled
+
+
+def test_code_of_another_compiler_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+
+    def five(x):
+        return 5 * x
+
+    compiled = []
+    watch_compiling(compiled.append)
+    try:
+        njit(cache=True)(five)(2)
+        njit(cache=True)(five)(2)
+        assert compiled == ["five", ""]
+        other = type("Other", (), {})
+        monkeypatch.setattr("widemax.kernels.keeping.SelfContainedCompiler", other)
+        njit(cache=True)(five)(2)
+        assert compiled == ["five", ""] * 2
+    finally:
+        compiling.ignore_compiling(compiled.append)
 
 
 def test_damaged_code_is_compiled_again(tmp_path, monkeypatch):

@@ -66,8 +66,11 @@ class Kernel:
     def _make(self) -> None:
         import numba
 
+        from widemax.kernels.linking import SelfContainedCompiler
+
         # Before what it calls is looked at: functions may call each other.
-        made: Any = numba.njit(**self._options)(self._function)
+        options = {**self._options, "pipeline_class": SelfContainedCompiler}
+        made: Any = numba.njit(**options)(self._function)
         self._made = made
         _put_numba_in_place(self._function)
         if hasattr(made, "enable_caching"):  # without it, NUMBA_DISABLE_JIT is set

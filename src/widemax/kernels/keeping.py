@@ -7,6 +7,7 @@ from typing import Any
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 from widemax.kernels.compiling import temporary_folder
+from widemax.kernels.linking import SelfContainedCompiler
 
 
 class ForgivingCache(FunctionCache):
@@ -27,6 +28,11 @@ class ForgivingCache(FunctionCache):
         except Exception:
             # The disk is full, the folder was closed, or what lies there is damaged.
             return
+
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        # With the compiler: code that another one left for the same source has other bits.
+        key: tuple[Any, ...] = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]
+        return (*key, SelfContainedCompiler.__name__)
 
 
 class _Temporary(UserProvidedCacheLocator):
