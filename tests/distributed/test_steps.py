@@ -42,7 +42,8 @@ class Store:
 
 def trained(name, ranks=None):
     torch.manual_seed(0)
-    model, examples = MODELS[name](), MADE[name]()
+    # In float64: what SASRec rounds off in float32 grows from step to step.
+    model, examples = MODELS[name]().double(), MADE[name]()
     optimizer = OPTIMIZERS["sgd"](model.parameters(), lr=0.1)
     # The last of an epoch's batches has one row.
     size = 3 if len(examples) % 3 == 1 else len(examples) - 1
@@ -76,4 +77,4 @@ def test_an_epoch_is_that_of_one_process(measured):
     for name in MODELS:
         for size in SIZES:
             for rank in range(size):
-                assert measured[rank][name, size] <= 2e-6, (name, size, rank)
+                assert measured[rank][name, size] <= 1e-12, (name, size, rank)
