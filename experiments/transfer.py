@@ -58,7 +58,6 @@ VARIANTS = {
         "--temperature 0.07",
         "--temperature 0.14",
         "--distortion 0.75",
-        "--optimizer adam",
         "--optimizer dense-adam",
     ),
     "sasrec": (
