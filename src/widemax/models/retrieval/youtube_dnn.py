@@ -32,6 +32,7 @@ PAPER_TOWER = (1024, 512, 256)
 """Units of the layers in Covington et al. 2016, each half as wide as the one below it."""
 
 WITHOUT_ORDER: dict[str, Value] = {
+    "dimension": 128,
     "max_history": 1000,
     "targets_per_row": 8,
     "history_dropout": 0.3,
