@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from widemax.data import Sequences
 from widemax.declarations import Need, Option, Setup, declare
 from widemax.devices import find_device, moved
-from widemax.optim import OPTIMIZERS, clip_grad_norm_
+from widemax.optim import OPTIMIZERS, clip_grad_norm_, decay_groups
 from widemax.training.averaging import RunningMean
 from widemax.training.guard import check_finite
 from widemax.training.together import ALONE, Together
@@ -112,7 +112,20 @@ DEVICE = Option(
             choices=tuple(OPTIMIZERS),
         ),
         LEARNING_RATE,
-        Option("weight_decay", 0.0, "Weight decay of the rows that a step updates.", most=1000.0),
+        Option(
+            "weight_decay",
+            0.0,
+            "Weight decay of layers, apart from the gradient as in AdamW; tables, biases and norms "
+            "have none of it.",
+            most=1000.0,
+        ),
+        Option(
+            "table_weight_decay",
+            0.0,
+            "Weight decay of tables, of classes, items and features, likewise: of the rows that a "
+            "step updates.",
+            most=1000.0,
+        ),
         Option(
             "averaging",
             0.0,
@@ -216,7 +229,12 @@ class GradientSteps:
         return cls(
             model,
             optimizer(
-                model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
+                decay_groups(
+                    model,
+                    weight_decay=options.weight_decay,
+                    table_weight_decay=options.table_weight_decay,
+                ),
+                lr=options.learning_rate,
             ),
             examples,
             batch_size=1 if getattr(examples, "in_order", False) else options.batch_size,
