@@ -303,7 +303,7 @@ class _Display:
         if tested := training.description.get("range_test"):
             self.say(
                 f"learning rate {training.config.learning_rate:g}, by a range test of "
-                f"{tested['steps']:,} steps: the loss was lowest at {tested['lowest']:.2g}"
+                f"{tested['steps']:,} steps: half of the fall was done at {tested['halfway']:.2g}"
             )
         if training.warm is not None:
             found, classes = training.warm.found, training.warm.classes

@@ -358,9 +358,7 @@ def _no_effect(
     return f"has no effect with {chosen}: it needs {wanted}"
 
 
-def _wordless(
-    name: str, value: Value, option: Option, parts: Mapping[str, Declaration]
-) -> str:
+def _wordless(name: str, value: Value, option: Option, parts: Mapping[str, Declaration]) -> str:
     """Return why a word cannot stand for a number, where other methods take it; else nothing."""
     if not isinstance(value, str) or option.word or option.kind is str:
         return ""

@@ -213,7 +213,9 @@ def decay_of(group: Group) -> tuple[float, float]:
     (0.0, 0.95)
     """
     decay = float(group["weight_decay"])
-    return (0.0, 1 - float(group["lr"]) * decay) if group["decoupled_weight_decay"] else (decay, 1.0)
+    if group["decoupled_weight_decay"]:
+        return 0.0, 1 - float(group["lr"]) * decay
+    return decay, 1.0
 
 
 def zeros(shape: torch.Size, parameter: Tensor, dtype: torch.dtype) -> Tensor:

@@ -14,8 +14,8 @@ class RowSGD(RowOptimizer):
     """Stochastic gradient descent that touches only the rows of a sparse gradient.
 
     w_r ← w_r − lr·(g_r + weight_decay·w_r) for each row r of the gradient, duplicates summed first.
-    Decoupled decay is the same here. It keeps no state. The rate is the same for all rows: where frequent and rare classes share a
-    table, Adagrad gives each row a rate of its own.
+    Decoupled decay is the same here. It keeps no state. The rate is the same for all rows: where
+    frequent and rare classes share a table, Adagrad gives each row a rate of its own.
 
     >>> import torch
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)

@@ -300,7 +300,7 @@ def prepare(
     if warm is not None:
         description["warm_start"] = {"found": warm.found}
     if tested is not None:
-        description["range_test"] = {"steps": len(tested.losses), "lowest": tested.lowest}
+        description["range_test"] = {"steps": len(tested.losses), "halfway": tested.halfway}
     store = CheckpointStore(folder, keep_last=config.keep_last)
     loop = Loop(
         steps,

@@ -12,8 +12,8 @@ RANGE_STEPS = 100
 """Steps of a range test."""
 LOWEST_RATE, HIGHEST_RATE = 1e-5, 10.0
 """The rates of its first and last step."""
-BELOW_THE_LOWEST = 10.0
-"""How many times lower than the rate of the lowest loss the chosen rate is."""
+BELOW_HALFWAY = 2.0
+"""How many times lower the chosen rate is than that at which half of the fall is done."""
 
 _WIDTH = 5.0
 """Steps over which losses are averaged, to either side: as the standard deviation of a Gauss."""
@@ -31,15 +31,25 @@ class RangeTest:
     """The mean loss of its batch, before the update by that rate."""
 
     @property
-    def lowest(self) -> float:
-        """The rate at which the averaged loss is lowest."""
+    def halfway(self) -> float:
+        """The first rate at which half is done of what the averaged loss ever falls.
+
+        Not where it is lowest: a loss that lies flat, as it does once a model has learned which
+        classes are frequent, is lowest anywhere within two decades.
+        """
         smooth = smoothed(self.losses)
-        return self.rates[smooth.index(min(smooth))]
+        middle = (smooth[0] + min(smooth)) / 2
+        if middle >= smooth[0]:
+            raise ValueError(
+                "learning_rate cannot be found: the loss never fell in a range test of "
+                f"{len(self.losses)} steps; give a number"
+            )
+        return next(rate for rate, loss in zip(self.rates, smooth, strict=True) if loss <= middle)
 
     @property
     def rate(self) -> float:
-        """The rate to train with, of two figures: a tenth of that where the loss is lowest."""
-        return float(f"{self.lowest / BELOW_THE_LOWEST:.1e}")
+        """The rate to train with, of two figures: half of the rate ``halfway``."""
+        return float(f"{self.halfway / BELOW_HALFWAY:.1e}")
 
 
 def range_test(
@@ -62,7 +72,7 @@ def range_test(
     ...     weight[0] -= rate * weight[0]
     ...     return loss
     >>> range_test(take).rate
-    0.2
+    0.025
     """
     growth = (highest / lowest) ** (1 / (steps - 1))
     rates: list[float] = []
@@ -91,8 +101,8 @@ def range_test(
 def smoothed(losses: list[float]) -> list[float]:
     """Return each loss averaged with its neighbours, near ones above all; nothing lags behind.
 
-    >>> [round(each, 2) for each in smoothed([1.0, 1.0, 4.0, 1.0, 1.0])]
-    [1.62, 1.64, 1.65, 1.64, 1.62]
+    >>> [round(each, 2) for each in smoothed([9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])]
+    [1.52, 1.35, 1.19, 1.04, 0.91, 0.78, 0.67, 0.57]
     """
     found = []
     for place in range(len(losses)):
