@@ -88,7 +88,7 @@ def test_large_steps_and_rows_are_hashed_alike_on_both_paths(step, row):
     # A table of one row whose memory is said to begin so far below that it is row number ``row``.
     far = np.lib.stride_tricks.as_strided(target, (row + 1, 100), (0, 2))
     one = np.array([row])
-    kernel.sgd(far, one, np.array([0]), -values.numpy(), *np.empty((2, 100), np.float32), 1.0, 0.0, step)  # fmt: skip # noqa: E501
+    kernel.sgd(far, one, np.array([0]), -values.numpy(), *np.empty((2, 100), np.float32), 1.0, 0.0, 1.0, step)  # fmt: skip # noqa: E501
     assert torch.equal(torch.from_numpy(target).view(torch.int16), expected)
 
 

@@ -132,15 +132,33 @@ def _parameters() -> dict[str, inspect.Parameter]:
 def _flag(option: Option, default: str) -> Any:
     flag = option.flag
     names = f"{flag}/{flag.replace('--', '--no-', 1)}" if option.kind is bool else flag
+    words = option.choices or ((option.word,) if option.word else ())
+    either: dict[str, Any] = {}
+    if option.word:
+        kind = option.kind.__name__.upper()
+        either = {"parser": _number_or_word(option.kind), "metavar": f"{kind}|{option.word}"}
     return Annotated[
         option.kind | None,
         typer.Option(
             names,
             help=_help(option, default or option.default),
             rich_help_panel=option.group,
-            autocompletion=one_of(option.choices) if option.choices else None,
+            autocompletion=one_of(words) if words else None,
+            **either,
         ),
     ]
+
+
+def _number_or_word(kind: Callable[[Any], Value]) -> Callable[[str], Value]:
+    """Return what reads a number; any other text is left to the option's own check."""
+
+    def read(text: str) -> Value:
+        try:
+            return kind(text)
+        except ValueError:
+            return text
+
+    return read
 
 
 def _help(option: Option, default: Value) -> str:

@@ -18,28 +18,34 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def waiting(doing: str, *, in_logs: bool = True) -> Iterator[None]:
+def waiting(doing: str, *, in_logs: bool = True) -> Iterator[Callable[[str], None]]:
     """Show on stderr what is being done: a clock on a terminal, elsewhere a line if it takes long.
 
-    On a terminal it vanishes when it is over, so that only results stay.
+    On a terminal it vanishes when it is over, so that only results stay. What is yielded says that
+    something else is being done by now.
     """
     # What rich takes for one, without loading it.
     if sys.stderr.isatty() or os.environ.get("FORCE_COLOR"):
-        with _clock(printable(doing)):
-            yield
+        with _clock(printable(doing)) as change:
+            yield change
         return
-    timer = Timer(PATIENCE, typer.echo, [f"{printable(doing)} ..."], {"err": True})
+    now = [doing]
+    timer = Timer(PATIENCE, lambda: typer.echo(f"{printable(now[0])} ...", err=True))
     timer.daemon = True
     if in_logs:
         timer.start()
+
+    def change_line(other: str) -> None:
+        now[0] = other
+
     try:
-        yield
+        yield change_line
     finally:
         timer.cancel()
 
 
 @contextmanager
-def _clock(doing: str) -> Iterator[None]:
+def _clock(doing: str) -> Iterator[Callable[[str], None]]:
     # Here and not above: what answers at once, or into a file, shows nothing.
     from rich.console import Console
     from rich.markup import escape
@@ -47,9 +53,16 @@ def _clock(doing: str) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(escape(doing), total=None)
-        with compiling_shown(lambda what: progress.update(task, description=escape(what or doing))):
-            yield
+        task, now = progress.add_task(escape(doing), total=None), [doing]
+
+        def change(other: str) -> None:
+            now[0] = printable(other)
+            progress.update(task, description=escape(now[0]))
+
+        with compiling_shown(
+            lambda what: progress.update(task, description=escape(what or now[0]))
+        ):
+            yield change
 
 
 @contextmanager
@@ -66,6 +79,6 @@ def compiling_shown(show: Callable[[str], object]) -> Iterator[None]:
         ignore_compiling(tell)
 
 
-def starting() -> AbstractContextManager[None]:
+def starting() -> AbstractContextManager[object]:
     """Show that the program starts: torch takes seconds to load."""
     return waiting("starting", in_logs=False)

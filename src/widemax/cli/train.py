@@ -180,7 +180,7 @@ def train_run(
 
     together = together or ALONE
     display = _Display(quiet=not together.writes)
-    with waiting(f"reading {source}", in_logs=together.writes):
+    with waiting(f"reading {source}", in_logs=together.writes) as doing:
         training = prepare(
             source,
             config,
@@ -191,6 +191,7 @@ def train_run(
             on_step=display.step,
             on_validation=display.validation,
             on_refit=display.refit,
+            on_range_test=lambda step: doing(f"trying learning rates, step {step:,}"),
         )
     display.training(training, vectors=vectors)
     if resume:
@@ -299,6 +300,11 @@ class _Display:
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.
         if (why := training.config.origins.get("trainer", "")).startswith("because"):
             self.say(f"trainer {training.config.trainer}, {why}")
+        if tested := training.description.get("range_test"):
+            self.say(
+                f"learning rate {training.config.learning_rate:g}, by a range test of "
+                f"{tested['steps']:,} steps: half of the fall was done at {tested['halfway']:.2g}"
+            )
         if training.warm is not None:
             found, classes = training.warm.found, training.warm.classes
             self.say(f"{found:,} of {classes:,} classes start from {vectors}")

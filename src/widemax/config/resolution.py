@@ -157,6 +157,8 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
             # In one way of writing, so that equal mixtures are equal.
             values[name] = option.check(name, ", ".join(str(part) for part, _ in mixed))
         elif name in given:
+            if reason := _wordless(name, given[name], option, parts):
+                raise ValueError(f"{name} {reason}")
             values[name] = option.check(name, given[name])
         else:
             values[name] = option.check(name, usual[name][0]) if name in usual else option.default
@@ -275,9 +277,10 @@ def all_options() -> dict[str, Option]:
     for slot in SLOTS:
         found[slot] = _slot_option(slot)
         for part in declared(slot).values():
-            found |= {
-                each.name: in_group(each, slot) for each in part.options if each.name not in found
-            }
+            for each in part.options:
+                # A word that some method takes for a number is a value wherever settings are read.
+                if each.name not in found or (each.word and not found[each.name].word):
+                    found[each.name] = in_group(each, slot)
     for part in (RUN, *SOURCES.values()):
         found |= {option.name: option for option in part.options}
     return _by_heading(found)
@@ -353,6 +356,23 @@ def _no_effect(
         for kind in kinds
     )
     return f"has no effect with {chosen}: it needs {wanted}"
+
+
+def _wordless(name: str, value: Value, option: Option, parts: Mapping[str, Declaration]) -> str:
+    """Return why a word cannot stand for a number, where other methods take it; else nothing."""
+    if not isinstance(value, str) or option.word or option.kind is str:
+        return ""
+    owners = [
+        (slot, each.name)
+        for slot in parts
+        for each in declared(slot).values()
+        if any((own.name, own.word) == (name, value) for own in each.options)
+    ]
+    if not owners:
+        return ""
+    slot = owners[0][0]
+    wanted = one_of([each for its_slot, each in owners if its_slot == slot])
+    return f"cannot be {value!r} with {slot} = {parts[slot].name!r}: it needs {slot} = {wanted}"
 
 
 def one_of(names: list[str]) -> str:

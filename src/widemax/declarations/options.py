@@ -47,6 +47,8 @@ class Option:
     """Largest number allowed."""
     choices: tuple[str, ...] = ()
     """The texts allowed; empty allows any. ``ndcg@K`` stands for every whole number after it."""
+    word: str = ""
+    """A text that may stand for a number yet to be found, such as "auto"; empty: none may."""
     parts: str = ""
     """The kind of methods that a text lists with weights, such as ``unigram=1, uniform=1``."""
     only_with: str = ""
@@ -87,7 +89,8 @@ class Option:
         if self.kind is str:
             return f"a text of at most {MAX_TEXT} characters"
         name = "a whole number" if self.kind is int else "a number"
-        return f"{name} between {_shown_limit(self.least)} and {_shown_limit(self.most)}"
+        limits = f"{name} between {_shown_limit(self.least)} and {_shown_limit(self.most)}"
+        return f"{limits}, or {self.word}" if self.word else limits
 
     @property
     def limits_sentence(self) -> str:
@@ -96,9 +99,12 @@ class Option:
 
     def check(self, name: str, value: object) -> Value:
         """Return ``value`` if the option may have it; a whole number may stand for a float."""
+        if self.word and type(value) is str and value == self.word:
+            return self.word
         if not self._admits(value):
+            known = self.choices or ((self.word,) if self.word else ())
             raise ValueError(
-                f"{name} must be {self.limits}, got {shown(value)}{nearest(value, self.choices)}"
+                f"{name} must be {self.limits}, got {shown(value)}{nearest(value, known)}"
             )
         checked: Value = self.kind(value)
         return checked

@@ -140,6 +140,10 @@ class Ranks(Together):
         total = self.wire.sum_(number.double().reshape(1)).clamp(min=1)
         return losses.sum() / total.to(losses.dtype).squeeze()
 
+    def total(self, value: float) -> float:
+        """Return the sum of what all processes have."""
+        return float(self.wire.sum_(torch.tensor([value], dtype=torch.float64)))
+
     def exchange(self, model: nn.Module) -> None:
         """Add up the gradients of all processes."""
         named = model.named_parameters()

@@ -3,6 +3,7 @@
 from widemax.optim.adagrad import RowAdagrad, RowwiseAdagrad
 from widemax.optim.adam import RowAdam
 from widemax.optim.clipping import clip_grad_norm_
+from widemax.optim.decay import decay_groups, table_parameters
 from widemax.optim.dense_adam import DenseAdam
 from widemax.optim.exchange import exchange_rows
 from widemax.optim.for_model import JointOptimizer, optimizer_for
@@ -27,7 +28,9 @@ __all__ = [
     "RowSGD",
     "RowwiseAdagrad",
     "clip_grad_norm_",
+    "decay_groups",
     "exchange_rows",
     "optimizer_for",
     "sparse_parameters",
+    "table_parameters",
 ]

@@ -8,7 +8,7 @@ from torch.optim.optimizer import ParamsT
 
 from widemax.kernels.optim import rows as kernel
 from widemax.kernels.threads import num_blocks
-from widemax.optim.base import Group, RowOptimizer, State, per_row, zeros
+from widemax.optim.base import Group, RowOptimizer, State, decay_of, per_row, zeros
 from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows
 from widemax.validation import check_not_negative, check_positive
 
@@ -39,6 +39,8 @@ class RowAdagrad(RowOptimizer):
         eps: float = 1e-10,
         initial_accumulator_value: float = 0.0,
         weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -47,6 +49,7 @@ class RowAdagrad(RowOptimizer):
                 "eps": eps,
                 "initial_accumulator_value": initial_accumulator_value,
                 "weight_decay": weight_decay,
+                "decoupled_weight_decay": decoupled_weight_decay,
             },
         )
 
@@ -122,6 +125,6 @@ class RowwiseAdagrad(RowAdagrad):
             kernel.rowwise_adagrad_in_blocks(kernel.block_edges(rows.ids, blocks), *arrays)
 
 
-def _kernel_options(state: State, group: Group) -> tuple[float, float, float, int]:
+def _kernel_options(state: State, group: Group) -> tuple[float, float, float, float, int]:
     step = int(state["step"]) if "step" in state else 0
-    return float(group["lr"]), group["eps"], group["weight_decay"], step
+    return float(group["lr"]), group["eps"], *decay_of(group), step

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from widemax.kernels.optim import rows as kernel
-from widemax.optim.base import Group, RowOptimizer, State, per_row, zeros
+from widemax.optim.base import Group, RowOptimizer, State, decay_of, per_row, zeros
 from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows
 from widemax.validation import check_fraction, check_positive
 
@@ -46,9 +46,18 @@ class RowAdam(RowOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
     ) -> None:
         super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "decoupled_weight_decay": decoupled_weight_decay,
+            },
         )
 
     def _check_group(self, group: Group) -> None:
@@ -94,5 +103,5 @@ class RowAdam(RowOptimizer):
             as_rows(parameter),
             *rows,
             *(as_rows(state["exp_avg"]), as_rows(state["exp_avg_sq"]), state["step"].numpy()),
-            *(float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]),
+            *(float(group["lr"]), beta1, beta2, group["eps"], *decay_of(group)),
         )

@@ -42,8 +42,11 @@ class RowOptimizer(Optimizer):
     """An optimiser that reads and writes only the rows a sparse gradient touches.
 
     A step costs O(nnz·(D + log nnz)), whatever the size of the table. Duplicate rows of a gradient
-    are summed first. ``weight_decay`` is L2 added to the gradient, of touched rows only: a row that
-    is never drawn never decays. A dense gradient touches all rows, as in ``torch.optim``.
+    are summed first. ``weight_decay`` is L2 added to the gradient; with ``decoupled_weight_decay``
+    it is that of AdamW (Loshchilov & Hutter 2019), w ← (1 − lr·weight_decay)·w before the update,
+    whatever the rule makes of gradients. Both are of touched rows only: a row decays once for each
+    step that uses it, and one that is never drawn never decays. A dense gradient touches all rows,
+    as in ``torch.optim``.
 
     State and arithmetic are float32 (float64 for float64 parameters). bfloat16 is written back by
     ``round_stochastically``, seeded by ``state["step"]``; other half precision to the nearest.
@@ -111,10 +114,21 @@ class RowOptimizer(Optimizer):
                 device = parameter.device if value.dim() else value.device
                 self.state[parameter][name] = value.to(device, dtype).contiguous()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a state in; one of before decay could be decoupled is of decay that is not."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("decoupled_weight_decay", False)
+
     def _check_group(self, group: Group) -> None:
         """Refuse a group with an option out of its limits."""
         check_positive("lr", group["lr"])
         check_not_negative("weight_decay", group["weight_decay"])
+        if not isinstance(group["decoupled_weight_decay"], bool):
+            raise ValueError(
+                "decoupled_weight_decay must be True or False, got "
+                f"{group['decoupled_weight_decay']!r}"
+            )
 
     def _new_state(self, parameter: Tensor, grad: Tensor, group: Group) -> State:
         """Return the state of a parameter at its first gradient."""
@@ -174,8 +188,11 @@ class RowOptimizer(Optimizer):
         """Update the rows ``ids``, or all: gather, apply, write back. The kernels' reference."""
         weight = _take(parameter, ids).to(gradient.dtype)
         rows = {name: _take(value, ids) for name, value in state.items()}
-        if group["weight_decay"]:
-            gradient = gradient.add(weight, alpha=group["weight_decay"])
+        decay, kept = decay_of(group)
+        if decay:
+            gradient = gradient.add(weight, alpha=decay)
+        if kept != 1:
+            weight = weight * kept
         self._apply(weight, gradient, rows, group)
         if parameter.dtype == torch.bfloat16:
             every_row = torch.arange(
@@ -185,6 +202,20 @@ class RowOptimizer(Optimizer):
         _put(parameter, ids, weight.to(parameter.dtype))
         for name, value in state.items():
             _put(value, ids, rows[name])
+
+
+def decay_of(group: Group) -> tuple[float, float]:
+    """Return what of a row its gradient gets, and what of the row is kept before its update.
+
+    >>> decay_of({"lr": 0.5, "weight_decay": 0.1, "decoupled_weight_decay": False})
+    (0.1, 1.0)
+    >>> decay_of({"lr": 0.5, "weight_decay": 0.1, "decoupled_weight_decay": True})
+    (0.0, 0.95)
+    """
+    decay = float(group["weight_decay"])
+    if group["decoupled_weight_decay"]:
+        return 0.0, 1 - float(group["lr"]) * decay
+    return decay, 1.0
 
 
 def zeros(shape: torch.Size, parameter: Tensor, dtype: torch.dtype) -> Tensor:

@@ -14,7 +14,8 @@ class DenseAdam(torch.optim.Adam):
 
     The momentum of a row goes on while no batch uses it, and its mean square shrinks: a row that a
     share p of the steps touch moves by about lr/√p for each of them, by ``RowAdam`` by lr. So rare
-    classes learn faster, in passes over all rows at each step: O(V·D) instead of O(nnz·D).
+    classes learn faster, in passes over all rows at each step: O(V·D) instead of O(nnz·D). All rows
+    decay at each step, too.
 
     >>> table = torch.nn.Embedding(1000, 4, sparse=True)
     >>> before = table.weight.detach().clone()
@@ -35,8 +36,18 @@ class DenseAdam(torch.optim.Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            fused=True,
+            decoupled_weight_decay=decoupled_weight_decay,
+        )
 
     @overload
     def step(self, closure: None = None) -> None: ...

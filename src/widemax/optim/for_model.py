@@ -22,12 +22,15 @@ def optimizer_for(
     weight_decay: float = 0.01,
     table_rule: Callable[..., RowOptimizer] = RowAdam,
     table_lr: float | None = None,
+    table_weight_decay: float = 0.0,
 ) -> JointOptimizer:
     """Return one optimiser for modules: ``table_rule`` for sparse tables, AdamW for the rest.
 
     Tables are what ``sparse_parameters`` finds; a step touches only the rows that its batch used.
     ``lr`` is for both, which suits ``RowAdam``; Adagrad's rules want a ``table_lr`` of their own,
-    about 50 times as large. ``weight_decay`` is AdamW's and leaves the tables alone.
+    about 50 times as large. ``weight_decay`` is AdamW's and leaves the tables alone;
+    ``table_weight_decay`` is theirs, decoupled as well, of the rows that a step uses, and leaves
+    their biases alone.
 
     >>> import widemax as wm
     >>> encoder, scorer = nn.Linear(8, 64), wm.TableScorer(100_000, 64)
@@ -44,13 +47,22 @@ def optimizer_for(
             raise ValueError(f"modules must be nn.Modules, got {type(module).__name__}")
     check_positive("lr", lr)
     check_not_negative("weight_decay", weight_decay)
+    check_not_negative("table_weight_decay", table_weight_decay)
     together = nn.ModuleList(modules)
     tables = list(sparse_parameters(together).values())
     names = {id(table) for table in tables}
     rest = [p for p in together.parameters() if p.requires_grad and id(p) not in names]
     parts: list[Optimizer] = []
+    if table_weight_decay and not tables:
+        raise ValueError("table_weight_decay has no effect: modules have no sparse tables")
     if tables:
-        parts.append(table_rule(tables, lr=lr if table_lr is None else table_lr))
+        groups: list[Group] = [{"params": tables}]
+        if table_weight_decay:
+            decay = {"weight_decay": table_weight_decay, "decoupled_weight_decay": True}
+            biases = [each for each in tables if each.dim() < 2]
+            groups = [{"params": [each for each in tables if each.dim() > 1], **decay}]
+            groups += [{"params": biases}] if biases else []
+        parts.append(table_rule(groups, lr=lr if table_lr is None else table_lr))
     if rest:
         parts.append(torch.optim.AdamW(rest, lr=lr, weight_decay=weight_decay))
     if not parts:

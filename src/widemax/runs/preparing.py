@@ -53,8 +53,9 @@ from widemax.storage.files import remove_torn_files
 from widemax.stores.addresses import place_of
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
+from widemax.training.range_test import LOWEST_RATE, RangeTest, range_test
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import FitSteps, Steps
+from widemax.training.steps import AUTO_RATE, FitSteps, GradientSteps, Steps
 from widemax.training.together import ALONE, Together
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker, check_tracking
 from widemax.vectors import KeyedVectors
@@ -187,6 +188,32 @@ def _built(
     return model, build_steps(config, model, data, sequences, goals), warm
 
 
+def _range_test(
+    config: Config,
+    data: DataSummary,
+    split: Split,
+    learned: KeyedVectors | Run | None,
+    together: Together,
+    on_step: Callable[[int], None],
+) -> RangeTest:
+    """Try growing learning rates on a model that is built for it alone, and thrown away.
+
+    The model of the run is built later, from its seed: as if there had been no test, and without
+    room for two.
+    """
+    config = config.changed(learning_rate=LOWEST_RATE)
+    _, steps, _ = _built(config, data, split.sequences, split.goals, learned, together)
+    together.attach(steps)
+
+    def take(step: int, rate: float) -> float:
+        assert isinstance(steps, GradientSteps)
+        steps.take(step, rate)
+        assert steps.loss is not None
+        return together.total(steps.loss.item())
+
+    return range_test(take, on_step=on_step)
+
+
 def _remove_other_refits(folder: Path, kept: Path) -> None:
     """Remove the last fits of earlier choices, which a longer training has overtaken."""
     for path in folder.glob("refit-*"):
@@ -226,9 +253,12 @@ def prepare(
     on_step: Callable[[Progress], None] = lambda progress: None,
     on_validation: Callable[[Progress, Mapping[str, float]], None] = lambda p, metrics: None,
     on_refit: Callable[[Training, Progress], None] = lambda training, done: None,
+    on_range_test: Callable[[int], None] = lambda step: None,
 ) -> Training:
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
+    A learning rate that is "auto" is found first, by another model of the same start, and is that
+    of the run from then on; ``on_range_test`` gets the steps that this has taken.
     ``resume`` continues the run in the folder, and starts one where there is none yet. From here on
     no other process writes to the folder, until the training has been run. Processes that train
     ``together`` all read the source, and see the same folder.
@@ -253,6 +283,10 @@ def prepare(
     if not resume:
         _check_features(config, data)
     refits = _refits(config, split)
+    tested = None
+    if config.get("learning_rate", 0.0) == AUTO_RATE:
+        tested = _range_test(config, data, split, learned, together, on_range_test)
+        config = config.changed(learning_rate=tested.rate)
     model, steps, warm = _built(config, data, split.sequences, split.goals, learned, together)
     if together.writes:
         _say_if_fewer_are_drawn(config, model)
@@ -265,6 +299,8 @@ def prepare(
         description["later"] = list(later)
     if warm is not None:
         description["warm_start"] = {"found": warm.found}
+    if tested is not None:
+        description["range_test"] = {"steps": len(tested.losses), "halfway": tested.halfway}
     store = CheckpointStore(folder, keep_last=config.keep_last)
     loop = Loop(
         steps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from widemax.data import Sequences
 from widemax.declarations import Need, Option, Setup, declare
 from widemax.devices import find_device, moved
-from widemax.optim import OPTIMIZERS, clip_grad_norm_
+from widemax.optim import OPTIMIZERS, clip_grad_norm_, decay_groups
 from widemax.training.averaging import RunningMean
 from widemax.training.guard import check_finite
+from widemax.training.range_test import RANGE_STEPS
 from widemax.training.together import ALONE, Together
 
 _LENGTH = "Length of the run"
@@ -71,6 +73,8 @@ class EpochExamples(Examples, Protocol):
 LEARNING_RATE = Option(
     "learning_rate", 0.001, "The learning rate after the warm-up.", least=1e-12, most=1000.0
 )
+AUTO_RATE = "auto"
+"""Has a range test choose the learning rate, before the training."""
 SCHEDULE = Option(
     "schedule",
     "constant",
@@ -111,8 +115,26 @@ DEVICE = Option(
             "The optimiser; all but dense-adam update only the rows that a batch used.",
             choices=tuple(OPTIMIZERS),
         ),
-        LEARNING_RATE,
-        Option("weight_decay", 0.0, "Weight decay of the rows that a step updates.", most=1000.0),
+        replace(
+            LEARNING_RATE,
+            help="The learning rate after the warm-up; auto has a range test of "
+            f"{RANGE_STEPS} steps choose it.",
+            word=AUTO_RATE,
+        ),
+        Option(
+            "weight_decay",
+            0.0,
+            "Weight decay of layers, apart from the gradient as in AdamW; tables, biases and norms "
+            "have none of it.",
+            most=1000.0,
+        ),
+        Option(
+            "table_weight_decay",
+            0.0,
+            "Weight decay of tables, of classes, items and features, likewise: of the rows that a "
+            "step updates.",
+            most=1000.0,
+        ),
         Option(
             "averaging",
             0.0,
@@ -158,6 +180,8 @@ class GradientSteps:
 
     together: Together = ALONE
     """What part of each step this process takes."""
+    loss: Tensor | None = None
+    """The mean loss of the last step, as far as this process has part in it."""
 
     def __init__(
         self,
@@ -216,7 +240,12 @@ class GradientSteps:
         return cls(
             model,
             optimizer(
-                model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
+                decay_groups(
+                    model,
+                    weight_decay=options.weight_decay,
+                    table_weight_decay=options.table_weight_decay,
+                ),
+                lr=options.learning_rate,
             ),
             examples,
             batch_size=1 if getattr(examples, "in_order", False) else options.batch_size,
@@ -245,7 +274,9 @@ class GradientSteps:
         batch = self._there(self.examples.batch(rows))
         with self._precision():
             losses = self.model(batch, generator=self.together.own_generator(self.generator))
-        torch.autograd.backward(self._mean_of(losses, rows))
+        loss = self._mean_of(losses, rows)
+        torch.autograd.backward(loss)
+        self.loss = loss.detach()
         self.together.exchange(self.model)
         check_finite(self.model, losses, step=step)
         if self.clip_norm:

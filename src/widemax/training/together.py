@@ -51,6 +51,10 @@ class Together:
         """Return this process' part of the mean of all losses; ``count`` of them are counted."""
         return losses.mean() if count is None else losses.sum() / count.clamp(min=1)
 
+    def total(self, value: float) -> float:
+        """Return the sum of what all processes have."""
+        return value
+
     def exchange(self, model: nn.Module) -> None:
         """Make the gradients those of the whole batch."""
 

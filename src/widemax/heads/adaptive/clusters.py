@@ -112,6 +112,9 @@ def cluster_cross_entropy(
 class TailCluster(nn.Module):
     """One cluster of rarer classes: F(x, y) = (P x)·v_y with few dimensions."""
 
+    tables = ("vectors",)
+    """What has a row for each class."""
+
     def __init__(self, dimension: int, reduced: int, start: int, stop: int) -> None:
         super().__init__()
         self.start, self.stop = start, stop

@@ -69,6 +69,9 @@ class AdaptiveHead(BatchHead):
     2.0
     """
 
+    tables = ("weight",)
+    """What has a row for each class, of the frequent ones."""
+
     def __init__(
         self,
         dimension: int,

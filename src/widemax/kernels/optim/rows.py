@@ -4,8 +4,9 @@ Every kernel begins with the same arrays: the table ``weight`` [V, D], float32, 
 of bfloat16 as uint16; a gradient grouped by row, ``ids`` [N] with equal ones together, ``order``
 [N] the place of each in ``values`` [N, D], of the table's type or float32; and two buffers
 ``gradient`` and ``row`` [D], in whose type all is calculated. Entries of the same row are summed in
-their order in ``values``; then the row is updated once. ``step`` seeds the
-rounding of bfloat16, else it is unused.
+their order in ``values``; then the row is updated once. Weights decay through the gradient, to
+which ``decay`` times the row is added, or apart from it: the row is first multiplied by ``kept``.
+``step`` seeds the rounding of bfloat16, else it is unused.
 
 The plain reference of each is in ``widemax.optim``, written in torch.
 """
@@ -38,14 +39,15 @@ _EXPONENT = np.uint32(0x7F800000)  # all ones in infinity and NaN
 @_kernel
 def sgd(
     weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
-    lr: float, decay: float, step: int,
+    lr: float, decay: float, kept: float, step: int,
 ) -> None:  # fmt: skip
     """Take one step of stochastic gradient descent on the rows of a gradient, in place.
 
     Formula: w ← w − lr·g, with g = Σ values of the row + decay·w.
 
     >>> weight, ids = np.ones((3, 2)), np.array([2, 2])
-    >>> sgd(weight, ids, np.array([0, 1]), np.ones((2, 2)), np.empty(2), np.empty(2), 0.25, 0.0, 0)
+    >>> sgd(weight, ids, np.array([0, 1]), np.ones((2, 2)), np.empty(2), np.empty(2), 0.25, 0.0,
+    ...     1.0, 0)
     >>> weight.tolist()
     [[1.0, 1.0], [1.0, 1.0], [0.5, 0.5]]
     """
@@ -53,7 +55,7 @@ def sgd(
     end = 0
     while end < len(ids):
         y = ids[end]
-        end = _open_row(weight, ids, order, values, gradient, row, decay, end)
+        end = _open_row(weight, ids, order, values, gradient, row, decay, kept, end)
         for j in range(len(row)):
             row[j] -= rate * gradient[j]
         _write(row, weight, y, step)
@@ -62,7 +64,7 @@ def sgd(
 @_kernel
 def adagrad(
     weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
-    sums: Array, lr: float, eps: float, decay: float, step: int,
+    sums: Array, lr: float, eps: float, decay: float, kept: float, step: int,
 ) -> None:  # fmt: skip
     """Take one step of Adagrad on the rows of a gradient, in place.
 
@@ -70,7 +72,7 @@ def adagrad(
 
     >>> weight, sums, ids = np.ones((2, 2)), np.zeros((2, 2)), np.array([1])
     >>> adagrad(weight, ids, np.array([0]), np.array([[3.0, -4.0]]), np.empty(2), np.empty(2),
-    ...         sums, 0.5, 1e-10, 0.0, 0)
+    ...         sums, 0.5, 1e-10, 0.0, 1.0, 0)
     >>> weight.round(6).tolist(), sums.tolist()
     ([[1.0, 1.0], [0.5, 1.5]], [[0.0, 0.0], [9.0, 16.0]])
     """
@@ -78,7 +80,7 @@ def adagrad(
     end = 0
     while end < len(ids):
         y = ids[end]
-        end = _open_row(weight, ids, order, values, gradient, row, decay, end)
+        end = _open_row(weight, ids, order, values, gradient, row, decay, kept, end)
         for j in range(len(row)):
             sums[y, j] += gradient[j] * gradient[j]
             row[j] -= rate * gradient[j] / (math.sqrt(sums[y, j]) + least)
@@ -88,7 +90,7 @@ def adagrad(
 @_kernel
 def rowwise_adagrad(
     weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
-    sums: Array, lr: float, eps: float, decay: float, step: int,
+    sums: Array, lr: float, eps: float, decay: float, kept: float, step: int,
 ) -> None:  # fmt: skip
     """Take one step of Adagrad with one sum per row on the rows of a gradient, in place.
 
@@ -96,14 +98,14 @@ def rowwise_adagrad(
 
     >>> weight, sums, ids = np.ones((2, 2)), np.zeros(2), np.array([1])
     >>> rowwise_adagrad(weight, ids, np.array([0]), np.array([[1.0, 7.0]]), np.empty(2),
-    ...                 np.empty(2), sums, 0.5, 1e-10, 0.0, 0)
+    ...                 np.empty(2), sums, 0.5, 1e-10, 0.0, 1.0, 0)
     >>> weight.round(6).tolist(), sums.round(6).tolist()
     ([[1.0, 1.0], [0.9, 0.3]], [0.0, 25.0])
     """
     end = 0
     while end < len(ids):
         y = ids[end]
-        end = _open_row(weight, ids, order, values, gradient, row, decay, end)
+        end = _open_row(weight, ids, order, values, gradient, row, decay, kept, end)
         sums[y] += _sum_of_squares(gradient) / len(row)
         rate = row.dtype.type(lr / (math.sqrt(sums[y]) + eps))
         for j in range(len(row)):
@@ -114,7 +116,7 @@ def rowwise_adagrad(
 @njit(cache=True, nogil=True, error_model="numpy", parallel=True)
 def rowwise_adagrad_in_blocks(
     edges: Ids, weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
-    sums: Array, lr: float, eps: float, decay: float, step: int,
+    sums: Array, lr: float, eps: float, decay: float, kept: float, step: int,
 ) -> None:  # fmt: skip
     """Do what ``rowwise_adagrad`` does, block by block of the sorted ids, on several cores.
 
@@ -125,7 +127,7 @@ def rowwise_adagrad_in_blocks(
         places = slice(edges[block], edges[block + 1])
         own, spare = np.empty_like(gradient), np.empty_like(row)
         rowwise_adagrad(
-            weight, ids[places], order[places], values, own, spare, sums, lr, eps, decay, step
+            weight, ids[places], order[places], values, own, spare, sums, lr, eps, decay, kept, step
         )
 
 
@@ -178,7 +180,7 @@ def block_edges(ids: Ids, blocks: int) -> Ids:
 def adam(
     weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
     means: Array, squares: Array, steps: Ids,
-    lr: float, beta1: float, beta2: float, eps: float, decay: float,
+    lr: float, beta1: float, beta2: float, eps: float, decay: float, kept: float,
 ) -> None:  # fmt: skip
     """Take one step of Adam on the rows of a gradient, in place, each row by a clock of its own.
 
@@ -188,7 +190,7 @@ def adam(
     >>> weight, means, squares = np.ones((2, 2)), np.zeros((2, 2)), np.zeros((2, 2))
     >>> steps = np.array([9, 0])
     >>> adam(weight, np.array([1]), np.array([0]), np.array([[5.0, -0.1]]), np.empty(2),
-    ...      np.empty(2), means, squares, steps, 0.5, 0.9, 0.999, 1e-8, 0.0)
+    ...      np.empty(2), means, squares, steps, 0.5, 0.9, 0.999, 1e-8, 0.0, 1.0)
     >>> weight.round(6).tolist(), steps.tolist()
     ([[1.0, 1.0], [0.5, 1.5]], [9, 1])
     """
@@ -198,7 +200,7 @@ def adam(
     end = 0
     while end < len(ids):
         y = ids[end]
-        end = _open_row(weight, ids, order, values, gradient, row, decay, end)
+        end = _open_row(weight, ids, order, values, gradient, row, decay, kept, end)
         steps[y] += 1
         rate = kind(lr / (1 - beta1 ** steps[y]))
         scale = kind(1 / math.sqrt(1 - beta2 ** steps[y]))
@@ -227,7 +229,7 @@ def squared_norm(ids: Ids, order: Ids, values: Array, gradient: Array, row: Arra
 @_part
 def _open_row(
     weight: Array, ids: Ids, order: Ids, values: Array, gradient: Array, row: Array,
-    decay: float, start: int,
+    decay: float, kept: float, start: int,
 ) -> int:  # fmt: skip
     """Fill the buffers with gradient and weights of the row at ``start``; return where it ends."""
     if start + _AHEAD < len(ids):
@@ -238,6 +240,10 @@ def _open_row(
         factor = row.dtype.type(decay)
         for j in range(len(row)):
             gradient[j] += factor * row[j]
+    if kept != 1:
+        share = row.dtype.type(kept)
+        for j in range(len(row)):
+            row[j] *= share
     return end
 
 
