@@ -99,6 +99,8 @@ def _leave_home(app: Any, docname: str, source: list[str]) -> None:
         lambda found: f"]({'../' * docname.count('/')}{found[1].lower()}.md",
         source[0],
     )
+    # The empty line that ends a doctest is not shown.
+    source[0] = re.sub(r"(^```python\n.*?)\n+^```$", r"\1\n```", source[0], flags=re.M | re.S)
     # A diagram is drawn by whoever shows the repository; here it stands as its text.
     source[0] = source[0].replace("```mermaid", "```text").replace("```console", "```text")
 
