@@ -85,14 +85,19 @@ def licence(package: str) -> str:
         raise SystemExit(f"{package} is not installed: pip install -e '.[dev,docs]'") from None
     about = found.metadata
     classified = [
-        each.rpartition(" :: ")[2] for each in about.get_all("Classifier") or () if "License" in each
+        each.rpartition(" :: ")[2]
+        for each in about.get_all("Classifier") or ()
+        if "License" in each
     ]
     expression = about.get("License-Expression")
     if expression:
         return str(expression)
     told = about.get("License") or ""
     if not told or len(told) > 60 or "\n" in told:
-        told = " and ".join(each for each in classified if each != "OSI Approved") or BY_ITS_TEXT[package]
+        told = (
+            " and ".join(each for each in classified if each != "OSI Approved")
+            or BY_ITS_TEXT[package]
+        )
     return SHORT.get(told, told)
 
 

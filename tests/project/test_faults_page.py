@@ -18,7 +18,9 @@ def test_every_fault_has_a_test_that_names_it():
     assert sorted(LISTED) == list(range(1, 43))
     named = set().union(*(numbers_of(path.read_text("utf-8")) for path in TESTS.rglob("test_*.py")))
     assert set(LISTED) - named == set(), "faults that no test names: test_fault_NUMBER_..."
-    assert named - set(LISTED) == set(), "tests that name a fault which docs/faults.md does not list"
+    assert named - set(LISTED) == set(), (
+        "tests that name a fault which docs/faults.md does not list"
+    )
 
 
 def test_numbers_are_found_in_names():
