@@ -15,6 +15,7 @@ help:
 	@echo "make browser      install Debian's Chromium, which the browser tests drive"
 	@echo "make bench        measure speed and memory against named peers, and the commit before"
 	@echo "make bench-serve  only the server under load, for two minutes"
+	@echo "make soak         kills, full disks, damage and hostile requests, for SOAK_MINUTES=60"
 	@echo "make experiments  run the longer measurements that the docs quote (hours)"
 	@echo "make clean        remove .venv and all caches"
 
@@ -67,6 +68,11 @@ bench: $(STAMP)
 bench-serve: $(STAMP)
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/serving.py --check --json benchmarks/results/serving.json
+
+SOAK_MINUTES ?= 60
+
+soak: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"

@@ -20,7 +20,7 @@ release = version = ABOUT["version"]
 author = ABOUT["authors"][0]["name"]
 project_copyright = f"{author}, {ABOUT['license']}"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_parser"]
+extensions = ["sphinx.ext.autodoc", "myst_parser"]
 exclude_patterns = ["_build"]
 # Greek letters and arrows of the formulas stay as they are written.
 smartquotes = False

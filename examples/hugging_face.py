@@ -1,7 +1,7 @@
 """A causal model of Hugging Face with a widemax head instead of its output layer.
 
-The weights are random, so that nothing is downloaded; ``from_pretrained`` goes the same way. Install
-it with ``pip install transformers``; run it with ``python examples/hugging_face.py``.
+The weights are random, so that nothing is downloaded; ``from_pretrained`` goes the same way.
+Install it with ``pip install transformers``; run it with ``python examples/hugging_face.py``.
 """
 
 from __future__ import annotations
