@@ -2,10 +2,10 @@
 
     python -m tests.soak --minutes 60 --seed 0
 
-Kills ``train``, ``export`` and ``index`` at random moments, fills the disk under them, damages files
-and settings, sends hostile requests to a run that is served, and lets two processes train in one
-folder. After each fault everything that was complete before must be there, readable and the same. It
-stops by itself, prints how many faults it injected and what they did, and exits with 1 if a folder
+Kills ``train``, ``export`` and ``index`` at random moments, fills the disk under them, damages
+files and settings, sends hostile requests to a run that is served, and lets two processes train in
+one folder. After each fault everything that was complete before must be there, readable and the
+same. It stops by itself, prints how many faults it injected and what they did, and exits with 1 if a folder
 could not be read, a completed checkpoint was lost, an answer was wrong or a command broke the rules
 for errors. All traffic is to 127.0.0.1.
 """
@@ -43,7 +43,7 @@ SHARES = {"kill": 10, "checkpoint": 4, "full disk": 3, "damage": 3, "request": 6
 HOSTILE = (
     b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     b"POST /recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n",
-    b"POST /recommend HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+    b"POST /recommend HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
     b"GET /%252e%252e%252f%252e%252e%252fetc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"NONSENSE\r\n\r\n",
@@ -156,7 +156,7 @@ class Soak:
             return code != 0, broken
 
     def _damage(self, number):
-        kind, code, fault = run_case(self.workshop, number, self.seed)
+        _, code, fault = run_case(self.workshop, number, self.seed)
         return code != 0, [(KINDS[3], fault)] if fault else []
 
     def _request(self, number):
@@ -236,7 +236,7 @@ def free_port():
 
 @contextmanager
 def small_disk(here):
-    """Yield a folder on a disk of 4 MB, and True; where none can be mounted the folder, and False."""
+    """Yield a folder on a disk of 4 MB, and True; where none can be mounted a folder, and False."""
     place = here / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
