@@ -5,15 +5,17 @@ STAMP := $(VENV)/.installed
 # Two test processes, one thread each: two cores, and figures that do not depend on a thread count.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: help demo test check browser bench bench-serve experiments clean
+.PHONY: help demo test check docs browser bench bench-serve experiments soak clean
 
 help:
 	@echo "make demo         simulate a shop, train on its log, recommend"
 	@echo "make test         lint, types, tests and doctests: what a change must pass"
 	@echo "make check        lint and types only"
+	@echo "make docs         the site, in build/docs/index.html; needs no network to be read"
 	@echo "make browser      install Debian's Chromium, which the browser tests drive"
 	@echo "make bench        measure speed and memory against named peers, and the commit before"
 	@echo "make bench-serve  only the server under load, for two minutes"
+	@echo "make soak         kills, full disks, damage and hostile requests, for SOAK_MINUTES=60"
 	@echo "make experiments  run the longer measurements that the docs quote (hours)"
 	@echo "make clean        remove .venv and all caches"
 
@@ -34,6 +36,11 @@ check: $(STAMP)
 
 test: check
 	$(PYTEST)
+
+# A warning is an error: a link that leads nowhere, a page that no table of contents names.
+docs: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+	@echo "open build/docs/index.html"
 
 # Without a browser, or the right to install one, the browser tests are skipped and say so.
 browser:
@@ -61,6 +68,11 @@ bench: $(STAMP)
 bench-serve: $(STAMP)
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/serving.py --check --json benchmarks/results/serving.json
+
+SOAK_MINUTES ?= 60
+
+soak: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"

@@ -225,7 +225,7 @@ def test_a_machine_is_measured_once_and_kept(quick, tmp_path, monkeypatch):
     assert not Machine.this().kept
 
 
-def test_it_works_without_a_home_to_write_to(quick, tmp_path, monkeypatch):
+def test_fault_31_it_works_without_a_home_to_write_to(quick, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert not Machine.this().kept

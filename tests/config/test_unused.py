@@ -55,20 +55,20 @@ UNUSED = [
 
 
 @pytest.mark.parametrize(("settings", "named"), UNUSED)
-def test_a_setting_without_effect_is_refused_from_python(settings, named):
+def test_fault_37_a_setting_without_effect_is_refused_from_python(settings, named):
     with pytest.raises(ValueError, match=f"^{named}"):
         Config(**settings)
 
 
 @pytest.mark.parametrize(("settings", "named"), UNUSED)
-def test_a_flag_without_effect_is_refused_as_it_was_typed(settings, named):
+def test_fault_37_a_flag_without_effect_is_refused_as_it_was_typed(settings, named):
     name, space, rest = named.partition(" ")
     with pytest.raises(ValueError, match=f"^--{name.replace('_', '-')}{space}{rest}"):
         read_config(None, settings)
 
 
 @pytest.mark.parametrize(("settings", "named"), UNUSED)
-def test_what_a_file_sets_in_vain_is_refused_with_its_name(settings, named, tmp_path):
+def test_fault_37_what_a_file_sets_in_vain_is_refused_with_its_name(settings, named, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("\n".join(f"{name} = {toml_value(value)}" for name, value in settings.items()))
     with pytest.raises(ValueError, match=f"^{path}: {named}"):

@@ -172,7 +172,7 @@ def measured():
 
 
 # One test for all cases: each worker that runs one of them would start the processes anew.
-def test_a_step_is_that_of_one_process_on_the_joined_batch(measured):
+def test_fault_14_a_step_is_that_of_one_process_on_the_joined_batch(measured):
     missed = []
     for name, dtype, by_user in CASES:
         for size, shape in SHAPES:

@@ -140,7 +140,7 @@ def test_a_killed_process_is_started_anew_and_goes_on_from_the_last_checkpoint(
     assert_same(folder, alone)
 
 
-def test_a_process_that_dies_ends_the_others_with_a_line_that_names_it(log, alone, tmp_path):
+def test_fault_14_a_process_that_dies_ends_the_others_and_is_named(log, alone, tmp_path):
     folder, port = tmp_path / "run", str(free_port())
     words = command(log, folder, 10**6, checkpoint_every=5)
     started = [

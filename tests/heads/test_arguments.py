@@ -40,7 +40,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("case", BATCHES)
 @pytest.mark.parametrize("name", [*NAMES, "layered"])
-def test_a_wrong_argument_of_a_step_is_named(name, case):
+def test_fault_40_a_wrong_argument_of_a_step_is_named(name, case):
     head = make(name)
     wrong, message = BATCHES[case]
     arguments = {"hidden": HIDDEN, "targets": TARGETS} | wrong
@@ -51,7 +51,7 @@ def test_a_wrong_argument_of_a_step_is_named(name, case):
 
 @pytest.mark.parametrize("case", [case for case in BATCHES if "hidden" in case])
 @pytest.mark.parametrize("name", [*NAMES, "layered"])
-def test_a_wrong_hidden_state_is_named_when_asked(name, case):
+def test_fault_40_a_wrong_hidden_state_is_named_when_asked(name, case):
     head = make(name)
     wrong, message = BATCHES[case]
     calls = {"scores": head.scores, "log_prob": head.log_prob, "topk": lambda x: head.topk(x, 3)}
@@ -89,7 +89,7 @@ class Elsewhere(NamedTuple):
     device: torch.device = torch.device("cuda")
 
 
-def test_a_generator_of_another_device_is_named(monkeypatch):
+def test_fault_40_a_generator_of_another_device_is_named(monkeypatch):
     monkeypatch.setattr(torch, "Generator", Elsewhere)
     with pytest.raises(ValueError, match="generator must be on cpu like hidden, got one on cuda"):
         check_generator(Elsewhere(), HIDDEN.device)

@@ -21,7 +21,7 @@ def results(name, *, mixed, backward_within):
 
 @pytest.mark.parametrize("backward_within", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_losses_and_gradients_are_those_of_float32_but_for_rounding(name, backward_within):
+def test_fault_39_losses_and_gradients_are_those_of_float32_but_for_rounding(name, backward_within):
     losses, slope, grads = results(name, mixed=True, backward_within=backward_within)
     assert losses.dtype == slope.dtype == torch.float32
     expected = results(name, mixed=False, backward_within=backward_within)

@@ -55,7 +55,7 @@ def assert_compiled_is_eager(name, backend, targets, *, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_graph_has_the_losses_and_gradients_of_the_head(name):
+def test_fault_39_one_graph_has_the_losses_and_gradients_of_the_head(name):
     """Tracing and autograd of the graph, without the minutes that a compiler takes."""
     assert_compiled_is_eager(name, "aot_eager", make_batch()[1])
 

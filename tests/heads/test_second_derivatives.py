@@ -51,7 +51,7 @@ def plain_sum_gradient(head, hidden, targets, **options):
 @pytest.mark.filterwarnings("ignore:sampled_softmax")
 @pytest.mark.parametrize("slope", [gradient, plain_sum_gradient])
 @pytest.mark.parametrize("name", [name for name in CASES if "corrected" not in name])
-def test_second_derivatives_are_those_of_differences(name, slope):
+def test_fault_39_second_derivatives_are_those_of_differences(name, slope):
     """Of all but corrected_log_q, which stops a part of its gradient on purpose."""
     head = make(name).double()
     hidden, targets = make_batch(torch.float64)
@@ -68,7 +68,7 @@ def test_second_derivatives_are_those_of_differences(name, slope):
 @pytest.mark.filterwarnings("ignore:sampled_softmax")
 @pytest.mark.parametrize("slope", [gradient, plain_sum_gradient])
 @pytest.mark.parametrize("name", CASES)
-def test_float32_has_the_second_derivative_or_says_why_not(name, slope):
+def test_fault_39_float32_has_the_second_derivative_or_says_why_not(name, slope):
     results = []
     for dtype in (torch.float64, torch.float32):
         hidden, targets = make_batch(dtype)

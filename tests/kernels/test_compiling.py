@@ -78,7 +78,7 @@ def compiled(place, homeless):
     return train("compiled", cwd=place, env=homeless)
 
 
-def test_every_verb_runs_without_a_folder_to_cache_in(compiled, place, homeless):
+def test_fault_31_every_verb_runs_without_a_folder_to_cache_in(compiled, place, homeless):
     _, code = compiled
     assert code
     answer = run_widemax(
@@ -177,7 +177,7 @@ def test_a_full_disk_costs_only_the_cache(tmp_path, monkeypatch):
     assert njit(cache=True)(lambda x: 5 * x)(2) == 10
 
 
-def test_nowhere_to_keep_code(monkeypatch):
+def test_fault_31_nowhere_to_keep_code(monkeypatch):
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     monkeypatch.setattr("widemax.kernels.keeping.temporary_folder", refuse_folder)
     assert njit(cache=True)(lambda x: 7 * x)(2) == 14

@@ -128,7 +128,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_gradients_are_those_of_one_process_on_the_joined_batch(name, answers):
+def test_fault_39_gradients_are_those_of_one_process_on_the_joined_batch(name, answers):
     model = Model(HEADS[name]())
     grads, weights = gradients_and_weights(model, model, slice(None))
     found_grads, found_weights = answers[0][name]

@@ -60,6 +60,35 @@ def test_a_server_needs_no_torch():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_transformer_with_a_sampled_head():
+    printed = run("language_model.py")
+    last = float(re.search(r"^perplexity (\S+)$", printed, re.MULTILINE)[1])
+    # The unigram distribution of this text has a perplexity of about 300.
+    assert last < 60
+
+
+def test_a_model_of_hugging_face_learns_through_a_head():
+    pytest.importorskip("transformers")
+    before, after = re.search(r"loss (\S+) before, (\S+) after", run("hugging_face.py")).groups()
+    assert float(after) < float(before) - 2
+
+
+def test_vectors_of_items_know_their_categories():
+    printed = run("item_vectors.py")
+    assert float(printed.split()[0]) > 0.6  # by chance 0.12
+    assert "200 vectors of 32 numbers" in printed
+
+
+def test_heads_are_compared():
+    rows = re.findall(
+        r"^(\w.*?\w)\s+([\d.]+)\s+(-[\d.]+)\s+(0\.\d+)$", run("compare_heads.py"), re.M
+    )
+    assert [row[0] for row in rows] == ["full softmax", "sampled softmax", "NCE", "Huffman tree"]
+    # The uniform distribution over 20,000 items has a log-likelihood of -9.9.
+    assert all(-9.5 < float(row[2]) < -6 and float(row[3]) > 0.25 for row in rows)
+    assert float(rows[1][1]) < float(rows[0][1]), "a sampled step is cheaper than a full one"
+
+
 def test_every_example_is_run_here():
     tested, imported = Path(__file__).read_text(), "server.py"
     names = {path.name for path in EXAMPLES.glob("*.py")} - {imported}

@@ -179,7 +179,7 @@ def test_a_second_process_is_refused_before_it_touches_anything(log, tmp_path):
     wm.train(log.source, folder=folder, resume=True)
 
 
-def test_a_source_with_other_names_is_not_resumed(log, tmp_path):
+def test_fault_36_a_source_with_other_names_is_not_resumed(log, tmp_path):
     folder, renamed = tmp_path / "run", tmp_path / "renamed"
     renamed.write_text(log.source.read_text().replace("i7,", "j7,"))
     wm.train(log.source, wm.Config(epochs=1, dimension=4), folder=folder)
@@ -220,7 +220,7 @@ def test_a_damaged_best_checkpoint_leaves_the_others(log, tmp_path):
         CheckpointStore(folder).best()
 
 
-def test_a_changed_vocabulary_never_reaches_the_parser(log, tmp_path, monkeypatch):
+def test_fault_36_a_changed_vocabulary_never_reaches_the_parser(log, tmp_path, monkeypatch):
     """Polars aborts the process on some damaged files: no exception to catch."""
     folder = tmp_path / "run"
     wm.train(log.source, wm.Config(epochs=1, dimension=4), folder=folder)

@@ -187,7 +187,7 @@ def test_a_tracker_that_cannot_be_opened_leaves_nothing_open(log, tmp_path, monk
     wm.train(log, folder=tmp_path / "run", resume=True)
 
 
-def test_one_command_line_starts_and_resumes(log, tmp_path):
+def test_fault_42_one_command_line_starts_and_resumes(log, tmp_path):
     folder = tmp_path / "new" / "run"
     command = ["train", str(log), "--folder", str(folder), "--resume", "--model", "mind"]
     command += ["--steps", "4", "--dimension", "4", "--num-interests", "2"]
@@ -203,7 +203,7 @@ def test_one_command_line_starts_and_resumes(log, tmp_path):
     assert "--window is not a setting of" in str(foreign.exception)
 
 
-def test_a_folder_that_was_left_before_its_first_write_is_started(log, tmp_path):
+def test_fault_42_a_folder_that_was_left_before_its_first_write_is_started(log, tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     assert wm.train(log, CONFIG, folder=tmp_path / "run", resume=True).step
 
@@ -252,7 +252,7 @@ def test_an_unset_variable_names_no_path(arguments, log):
     assert "a path must not be empty" in said.output
 
 
-def test_the_best_model_is_kept_whenever_it_is_validated(log, tmp_path):
+def test_fault_38_the_best_model_is_kept_whenever_it_is_validated(log, tmp_path):
     """Checkpoints are due at other steps than validations: the best is saved all the same."""
     config = wm.Config(
         steps=20, dimension=8, validate_every=3, checkpoint_every=20, metric="loss", patience=0
@@ -278,7 +278,7 @@ def test_the_best_model_is_kept_whenever_it_is_validated(log, tmp_path):
     assert "step 20, last" in said.stderr
 
 
-def test_figures_of_another_numbering_are_refused(log, tmp_path):
+def test_fault_36_figures_of_another_numbering_are_refused(log, tmp_path):
     run = wm.train(log, CONFIG, folder=tmp_path / "run")
     rows = log.read_text().splitlines()[1:]
     # Of each user's eight items: six, the next, and the last, in other counts than the whole log.
@@ -305,7 +305,7 @@ def test_figures_of_another_numbering_are_refused(log, tmp_path):
 
 
 @pytest.mark.parametrize("ended_by", ["steps", "time", "patience"])
-def test_a_finished_run_is_continued_when_it_may_take_longer(ended_by, log, tmp_path):
+def test_fault_42_a_finished_run_is_continued_when_it_may_take_longer(ended_by, log, tmp_path):
     length = {"steps": {"epochs": 2}, "time": {"epochs": 6, "time_budget": 1e-9}}
     start = {**length.get(ended_by, {"epochs": 6, "patience": 1, "patience_examples": 0})}
     start["metric"] = "loss"
