@@ -62,11 +62,12 @@ ARROWS: Graph = {
         "vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "advising": "config data declarations limits models runs sampling storage training",
+        "planning": "advising config data distributed limits models sampling",
         "reporting": "comparison config evaluation runs storage",
         "serving": "config declarations evaluation limits runs storage stores vocabulary",
         "cli": "advising auditing comparison config data declarations distributed evaluation "
-        "extras filters heads kernels objectives reporting runs sampling scoring serving storage "
-        "stores training validation vectors vocabulary",
+        "extras filters heads kernels objectives planning reporting runs sampling scoring serving "
+        "storage stores training validation vectors vocabulary",
     }.items()
 }
 

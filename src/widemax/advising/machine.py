@@ -153,7 +153,9 @@ def measure(*, progress: Progress | None = None) -> dict[str, float]:
                 break
     matrix = np.array([[row[name] if row else 0.0 for name in OPERATIONS] for row in rows])
     typical = np.array([_TYPICAL[name] for name in OPERATIONS])
-    return dict(zip(OPERATIONS, fitted_costs(matrix, np.array(timed), typical).tolist(), strict=True))
+    return dict(
+        zip(OPERATIONS, fitted_costs(matrix, np.array(timed), typical).tolist(), strict=True)
+    )
 
 
 def steps_of(config: Config, num_classes: int, num_targets: int) -> Steps:

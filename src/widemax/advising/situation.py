@@ -13,7 +13,7 @@ from widemax.config import Config
 from widemax.config.resolution import is_ordered
 from widemax.data import Source
 from widemax.declarations import Value, find
-from widemax.limits import check_positive, check_whole
+from widemax.limits import check_positive
 from widemax.runs.source import configured_for, read_configured
 
 NEEDS = {
@@ -25,7 +25,6 @@ NEEDS = {
 
 LANGUAGE_NEEDS = {"probabilities", "new-items"}
 """What only a language model has, of those that read a text."""
-
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``widemax plan``: memory, bytes moved and time of a step on many machines, before they are paid."""
+"""``widemax plan``: memory, bytes moved and time of a step on many machines, beforehand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def plan(
         ),
     ] = 0,
     max_history: Annotated[int, typer.Option(help="Items that are read for a target.")] = 10,
-    head: Annotated[str, typer.Option(metavar="sampled|full", help="The output layer.")] = "sampled",
+    head: Annotated[
+        str, typer.Option(metavar="sampled|full", help="The output layer.")
+    ] = "sampled",
     sampler: Annotated[
         str,
         typer.Option(
@@ -85,8 +87,8 @@ def plan(
 ) -> None:
     """Say what a training on many machines takes, and what limits it.
 
-    Memory, bytes moved and time of a step of a next-item model, with a copy of its tables in each process, and with their rows divided
-    (--vocabulary-parallel).
+    Memory, bytes moved and time of a step of a next-item model, with a copy of its tables in each
+    process, and with their rows divided (--vocabulary-parallel).
     """
     from widemax.advising.popularity import MAX_CLASSES
     from widemax.advising.units import bandwidth_of, bytes_of, latency_of, whole
@@ -152,7 +154,9 @@ def _headline(made: ScalePlan) -> Text:
     if load.head == "sampled":
         what += f" ({load.sampler})"
     own = -(-load.batch_size // cluster.total)
-    second = f"a step has {load.batch_size:,} targets, {own:,} in a process; {what}; {load.optimizer}"
+    second = (
+        f"a step has {load.batch_size:,} targets, {own:,} in a process; {what}; {load.optimizer}"
+    )
     third = f"costs of {made.costs.name}"
     if cluster.nodes > 1:
         third += f"; network {_rate(cluster.bandwidth)}, {cluster.latency * 1e6:g} µs"
@@ -179,7 +183,9 @@ def _table(made: ScalePlan) -> Table:
         table.add_row(title, *values, style=style, end_section=section)
 
     columns = list(shown.values())
-    add("memory of a process", *(_size(sum(each.memory.values())) for each in columns), style="bold")
+    add(
+        "memory of a process", *(_size(sum(each.memory.values())) for each in columns), style="bold"
+    )
     for part in made.copied.memory:
         if any(each.memory[part] for each in columns):
             add(f"  {part}", *(_size(each.memory[part]) for each in columns))
@@ -233,7 +239,7 @@ def _advice(made: ScalePlan) -> Text:
         )
     text = Text(f"{which}: {'the faster one' if _both_fit(made) else 'what fits'}", style="bold")
     if best.divided:
-        text.append("; figures are those of rank 0, which holds the rows that all ask for most", "not bold")
+        text.append("; figures are of the process with most to do, mostly rank 0", "not bold")
     return text
 
 
@@ -276,7 +282,9 @@ def _size(size: float) -> str:
     """
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
-            return f"{size / unit:.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"
+            return (
+                f"{size / unit:.3g} {name}" if size < 1000 * unit else f"{size / unit:,.0f} {name}"
+            )
     return f"{size:.0f} B"
 
 

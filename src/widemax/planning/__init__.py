@@ -1,4 +1,4 @@
-"""Planning a training of many processes: memory, bytes moved, time of a step, before it is paid for.
+"""Planning a training of many processes: memory, bytes moved and time of a step, beforehand.
 
 Nothing here loads torch but ``widemax.planning.measuring``.
 """

@@ -1,4 +1,4 @@
-"""How long a step takes: a small model of operations, rounds of messages and bytes, fitted to measurements."""
+"""How long a step takes: a small model, fitted to measurements of one and of two processes."""
 
 from __future__ import annotations
 

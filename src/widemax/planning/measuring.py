@@ -48,7 +48,7 @@ class Timed(NamedTuple):
     """What was found of a case."""
 
     seconds: float
-    """The processor's time of a step, in the process that takes most: the median of its best turn."""
+    """The processor's time of a step, in the process that takes most: the median of a turn."""
     by_clock: float
     """How long the fastest step took by the clock, which other programs prolong."""
     sent: float
@@ -115,7 +115,9 @@ def time_steps(cases: Sequence[Case], processes: int) -> list[Timed]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     started = [
-        context.Process(target=_work, args=(rank, processes, port, list(cases), answers), daemon=True)
+        context.Process(
+            target=_work, args=(rank, processes, port, list(cases), answers), daemon=True
+        )
         for rank in range(processes)
     ]
     for each in started:
@@ -131,7 +133,10 @@ def time_steps(cases: Sequence[Case], processes: int) -> list[Timed]:
         if isinstance(answer, str):
             raise RuntimeError(f"a process that was timed has failed: {answer}")
     # Steps end together: what counts is the slowest, and who sends most.
-    return [Timed(*(max(each) for each in zip(*of_ranks, strict=True))) for of_ranks in zip(*found, strict=True)]
+    return [
+        Timed(*(max(each) for each in zip(*of_ranks, strict=True)))
+        for of_ranks in zip(*found, strict=True)
+    ]
 
 
 def _work(rank: int, processes: int, port: int, cases: list[Case], answers: Any) -> None:

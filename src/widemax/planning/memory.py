@@ -41,7 +41,7 @@ def process_memory(load: Workload, processes: int, *, divided: bool) -> dict[str
     """Return the bytes of each part of the largest process.
 
     >>> whole, part = (
-    ...     process_memory(Workload(classes=10**9), 64, divided=divided) for divided in (False, True)
+    ...     process_memory(Workload(classes=10**9), 64, divided=each) for each in (False, True)
     ... )
     >>> round(whole["tables"] / part["tables"]), whole["vocabulary"] == part["vocabulary"]
     (64, True)

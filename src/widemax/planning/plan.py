@@ -115,7 +115,9 @@ def plan(load: Workload, cluster: Cluster, costs: Costs | None = None) -> ScaleP
         cluster=cluster,
         costs=costs,
         copied=arrangement(load, cluster, costs, divided=False),
-        divided=arrangement(load, cluster, costs, divided=True) if _divisible(load, cluster) else None,
+        divided=arrangement(load, cluster, costs, divided=True)
+        if _divisible(load, cluster)
+        else None,
     )
 
 
@@ -142,7 +144,7 @@ def arrangement(load: Workload, cluster: Cluster, costs: Costs, *, divided: bool
 def expected_traffic(load: Workload, processes: int, *, divided: bool) -> Traffic:
     """Return what the process that sends most is expected to send in a step.
 
-    Of divided tables that is rank 0: it holds the rows that all ask for.
+    Of divided tables that is mostly rank 0, which holds the rows that all ask for.
     """
     if processes == 1:
         return Traffic(1)
@@ -158,8 +160,19 @@ def expected_traffic(load: Workload, processes: int, *, divided: bool) -> Traffi
         return copied_traffic(
             processes, [inputs, *classes], parameters=_tables(load), gathered_targets=gathered
         )
-    own = (0.0, -(-load.classes // processes) / load.classes)
-    everything, held = load.touched(most), load.touched(most, own)
+    share = -(-load.classes // processes) / load.classes
+    # Rank 0 is asked most, the last one asks most of others.
+    parts = ((0.0, share), ((processes - 1) * share, 1.0))
+    both = [_divided_traffic_of(load, processes, part, gathered) for part in parts]
+    return max(both, key=lambda each: each.total)
+
+
+def _divided_traffic_of(
+    load: Workload, processes: int, part: tuple[float, float], gathered: float | None
+) -> Traffic:
+    """Return what the process that holds a part of the ranks sends."""
+    most = -(-load.batch_size // processes)
+    everything, held = load.touched(most), load.touched(most, part)
     asked = [
         AskedRows(whole - mine, (processes - 1) * mine, width)
         for whole, mine, width in (

@@ -122,7 +122,9 @@ class Workload:
         if not self.drawn:
             return np.zeros(len(curve.sizes))
         proposal = {
-            "unigram": lambda: curve.by_power(_DISTORTION, self.classes / self.examples if self.examples else 0),
+            "unigram": lambda: curve.by_power(
+                _DISTORTION, self.classes / self.examples if self.examples else 0
+            ),
             "log-uniform": curve.log_uniform,
             "uniform": lambda: curve.by_power(0.0),
         }[self.sampler]()
