@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.distributed.processes import SIZES, run_all
+from tests.distributed.processes import SIZES, measured_by_all
 from widemax.distributed import Ranks
 from widemax.planning.measuring import steps_of, zipf_popularity
 from widemax.planning.memory import table_bytes
@@ -108,17 +108,20 @@ def by_formula(load, divided, steps, step, drawn, ranks):
     return divided_traffic(n, asked, gathered_targets=gathered)
 
 
-def everything(groups):
+def work(groups):
     return {
         (*case, size): counted(*case, group) for case in CASES for size, group in groups.items()
     }
 
 
-@pytest.fixture(scope="module")
-def measured():
-    for kind in KINDS:  # compiles what one process has to compile, not four at once
+def prepare():
+    for kind in KINDS:
         steps_of(load_of(kind, *TABLES[0])).take(0, 0.01)
-    return run_all(everything)
+
+
+@pytest.fixture(scope="module")
+def measured(request, tmp_path_factory):
+    return measured_by_all(request, tmp_path_factory)
 
 
 def test_steps_send_what_the_formulas_say(measured):

@@ -213,7 +213,7 @@ def _breakdown(best: Arrangement) -> Table:
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     for justify in ("left", "right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(justify=justify, no_wrap=True)
     seconds: Mapping[str, float] = best.seconds
     longest = max(seconds.values())
     for name, value in sorted(seconds.items(), key=lambda part: -part[1]):

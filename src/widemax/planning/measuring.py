@@ -28,6 +28,7 @@ from widemax.planning.costs import Costs
 from widemax.planning.plan import arrangement
 from widemax.planning.workload import Workload
 from widemax.sampling import UnigramSampler
+from widemax.training.together import ALONE, Together
 
 _TIMEOUT = 300.0
 _TARGETS = 60_000
@@ -205,7 +206,7 @@ def _turn(ranks: Ranks, steps: Any, *, first: bool) -> Timed:
     )
 
 
-def steps_of(load: Workload, ranks: Ranks | None = None, *, seed: int = 0) -> Any:
+def steps_of(load: Workload, ranks: Together = ALONE, *, seed: int = 0) -> Any:
     """Return the steps of a workload on random data, drawn by its popularity."""
     counts = torch.from_numpy(zipf_counts(load.classes))
     config = config_of(load)
@@ -215,12 +216,12 @@ def steps_of(load: Workload, ranks: Ranks | None = None, *, seed: int = 0) -> An
     offsets = torch.arange(0, _TARGETS + _USER, _USER).clamp(max=_TARGETS)
     sequences, data = Sequences(values, offsets), DataSummary.from_counts(counts.numpy())
     torch.manual_seed(seed)
-    over = None if ranks is None else ranks.over
-    steps: Any = build_steps(
-        config, build_model(config, data, sequences, over=over), data, sequences
-    )
-    if ranks is not None and ranks.size > 1:
+    model = build_model(config, data, sequences, over=ranks.over)
+    steps: Any = build_steps(config, model, data, sequences)
+    if ranks.size > 1:
         ranks.attach(steps)
+    else:
+        steps.together = ranks
     return steps
 
 

@@ -196,7 +196,7 @@ def expected_work(load: Workload, processes: int, *, divided: bool) -> dict[str,
     """Return how often the busiest process does each operation in a step, but for what is sent."""
     own, width = -(-load.batch_size // processes), load.dimension
     all_rows = load.touched(load.batch_size)
-    read = own * load.max_history * width
+    read = float(own * load.max_history * width)
     if divided:
         first = -(-load.classes // processes)
         held = load.touched(own, (0.0, first / load.classes))

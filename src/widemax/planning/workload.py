@@ -121,13 +121,12 @@ class Workload:
         curve = self.popularity
         if not self.drawn:
             return np.zeros(len(curve.sizes))
-        proposal = {
-            "unigram": lambda: curve.by_power(
-                _DISTORTION, self.classes / self.examples if self.examples else 0
-            ),
-            "log-uniform": curve.log_uniform,
-            "uniform": lambda: curve.by_power(0.0),
-        }[self.sampler]()
+        extra = self.classes / self.examples if self.examples else 0.0
+        if self.sampler == "log-uniform":
+            proposal = curve.log_uniform()
+        else:
+            uniform = self.sampler == "uniform"
+            proposal = curve.by_power(0.0 if uniform else _DISTORTION, extra)
         return chances_of_distinct(curve.sizes, proposal, self.drawn)
 
     def _held(self, part: tuple[float, float]) -> NDArray[np.float64]:

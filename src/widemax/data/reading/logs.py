@@ -137,14 +137,20 @@ class Log:
 
 
 def scan_log(
-    files: list[Path], kind: str, wanted: Columns, where: str = "", event_weights: str = ""
+    files: list[Path],
+    kind: str,
+    wanted: Columns,
+    where: str = "",
+    event_weights: str = "",
+    partitions: list[dict[str, str | None]] | None = None,
 ) -> Log:
     """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
     Of Parquet no column is read yet, of the other formats everything. ``where`` keeps the rows for
     which a condition of SQL on any column holds, such as ``rating >= 4 AND event = 'buy'``. Where
     there is a column of events, rows of other types than ``event_weights`` lists (view=1, cart=3)
-    are left out; a warning of this logger counts them.
+    are left out; a warning of this logger counts them. ``partitions`` are columns that the folders
+    of each file hold; a column of that name in the file itself goes first.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -152,8 +158,41 @@ def scan_log(
     >>> scan_log([path], "csv", Columns("", "")).columns.item
     'movieId'
     """
-    tables = ((path, scan_table(path, kind)) for path in files)
-    return log_of(tables, wanted, where, event_weights, typed=format_of(kind).typed)
+    typed = format_of(kind).typed
+    folders = [{} for _ in files] if partitions is None else _with_types(partitions, typed=typed)
+    tables = (
+        (path, _with_folders(path, scan_table(path, kind), folder))
+        for path, folder in zip(files, folders, strict=True)
+    )
+    return log_of(tables, wanted, where, event_weights, typed=typed)
+
+
+def _with_types(
+    partitions: list[dict[str, str | None]], *, typed: bool
+) -> list[dict[str, pl.Series]]:
+    """Return the values of folders as columns; of a typed format whole numbers, where all are."""
+    columns = {}
+    for name in partitions[0] if partitions else ():
+        values = pl.Series(name, [each[name] for each in partitions], dtype=pl.String)
+        numbers = values.cast(pl.Int64, strict=False)
+        whole = typed and numbers.null_count() == values.null_count() < len(values)
+        columns[name] = numbers if whole else values
+    return [
+        {name: column[place : place + 1] for name, column in columns.items()}
+        for place in range(len(partitions))
+    ]
+
+
+def _with_folders(path: Path, table: pl.LazyFrame, folder: Mapping[str, pl.Series]) -> pl.LazyFrame:
+    if not folder:
+        return table
+    with table_errors(path):
+        there = table.collect_schema().names()
+    return table.with_columns(
+        pl.lit(values.item(), dtype=values.dtype).alias(name)
+        for name, values in folder.items()
+        if name not in there
+    )
 
 
 def log_of(
