@@ -212,7 +212,7 @@ def expected_work(load: Workload, processes: int, *, divided: bool) -> dict[str,
     if load.head == "full":
         # Divided, each process scores the whole batch against its classes.
         scored = load.batch_size * first if divided else own * first
-        products = _EXACT_PASSES * scored * width
+        products = float(_EXACT_PASSES * scored * width)
         updated = (written.inputs + first) * width
     else:
         products = _SAMPLED_PASSES * own * load.candidates * width
@@ -220,8 +220,8 @@ def expected_work(load: Workload, processes: int, *, divided: bool) -> dict[str,
         updated = sum(written) * width
     return {
         "step": 1.0,
-        "scores": float(products),
-        "rows read": float(read),
+        "scores": products,
+        "rows read": read,
         "rows written": updated * (1 + STATES[load.optimizer]),
     }
 
