@@ -10,7 +10,7 @@ import polars as pl
 import torch
 
 from widemax.data.reading.files import files_of, partitions_of
-from widemax.data.reading.logs import Columns, scan_log
+from widemax.data.reading.logs import Columns, NoRowError, scan_log
 from widemax.data.reading.tables import recognise
 from widemax.distributed.wire import Wire
 from widemax.vocabulary import Vocabulary
@@ -55,11 +55,17 @@ def counted_vocabulary(
     wanted = Columns(user_column, item_column)
     found: list[pl.DataFrame] = []
     for place in range(wire.rank, len(files), wire.size):
-        log = scan_log([files[place]], kind, wanted, where, partitions=[folders[place]])
+        try:
+            log = scan_log([files[place]], kind, wanted, where, partitions=[folders[place]])
+        except NoRowError:
+            continue
         found.append(_counted(log.items(), place))
         if len(found) > 1:
             found = [_joined(found)]
-    every = _joined(_exchanged(found, wire)).sort("file", "row")
+    counts = _exchanged(found, wire)
+    if not counts:
+        raise ValueError(f"{path} has no row for which {where} holds")
+    every = _joined(counts).sort("file", "row")
     return Vocabulary.from_counts(
         every["key"],
         every["count"].to_numpy(),

@@ -30,6 +30,10 @@ _NEEDED = ("user", "item")
 _LOGGER = logging.getLogger(__name__)
 
 
+class NoRowError(ValueError):
+    """A file has no row for which a condition holds."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of the columns of a log.
@@ -164,7 +168,8 @@ def scan_log(
         (path, _with_folders(path, scan_table(path, kind), folder))
         for path, folder in zip(files, folders, strict=True)
     )
-    return log_of(tables, wanted, where, event_weights, typed=typed)
+    skip = partitions is not None
+    return log_of(tables, wanted, where, event_weights, typed=typed, skip_empty=skip)
 
 
 def _with_types(
@@ -202,8 +207,12 @@ def log_of(
     event_weights: str = "",
     *,
     typed: bool = True,
+    skip_empty: bool = False,
 ) -> Log:
     """Find the wanted columns of tables, each with where it is from, as ``scan_log`` does.
+
+    With ``skip_empty`` a table without a row for which ``where`` holds is left out, if another one
+    has some.
 
     >>> table = pl.DataFrame({"user_id": [7], "rating": [5], "movieId": [31]}).lazy()
     >>> log_of([("postgresql:///films", table)], Columns("", ""), "rating > 4").items().to_list()
@@ -216,8 +225,16 @@ def log_of(
     parts: list[pl.LazyFrame] = []
     files: list[Path | str] = []
     columns, starts, counts = wanted, [0], list[pl.DataFrame]()
+    left_out: NoRowError | None = None
     for path, table in tables:
-        part, columns = _scan_part(path, table, columns, where, typed=typed)
+        try:
+            part, columns = _scan_part(path, table, columns, where, typed=typed)
+        except NoRowError as error:
+            # Of a folder of parts a condition may leave some alone.
+            if not skip_empty:
+                raise
+            left_out = left_out or error
+            continue
         if columns.event:
             with table_errors(path):
                 part, counted = _of_events(part, columns.event, weights, path)
@@ -234,6 +251,8 @@ def log_of(
         parts.append(part)
         files.append(path)
         starts.append(starts[-1] + height)
+    if left_out is not None and not parts:
+        raise left_out
     if columns.event:
         _say_what_is_left_out(pl.concat(counts), weights)
     return Log(parts, columns, not typed, files, starts[:-1], weights)
@@ -286,7 +305,7 @@ def _scan_part(
             part = part.collect().lazy()  # without the other columns, which were read too
         height = part.select(pl.len()).collect().item()
     if not height and where:
-        raise ValueError(f"{path} has no row for which {where} holds")
+        raise NoRowError(f"{path} has no row for which {where} holds")
     if not height:
         raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
     return part, columns
