@@ -49,8 +49,8 @@ ARROWS: Graph = {
         "encoders": "data devices gradients kernels scoring validation",
         "optim": "devices kernels validation",
         "training": "data declarations devices extras limits optim storage validation",
-        "distributed": "candidates declarations encoders heads sampling scoring storage training "
-        "validation",
+        "distributed": "candidates data declarations encoders heads sampling scoring storage "
+        "training validation vocabulary",
         "models": "candidates config data declarations distributed encoders heads kernels ngrams "
         "objectives sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",
@@ -62,11 +62,12 @@ ARROWS: Graph = {
         "vectors vocabulary",
         "comparison": "config declarations runs storage training",
         "advising": "config data declarations limits models runs sampling storage training",
+        "planning": "advising config data distributed limits models sampling training",
         "reporting": "comparison config evaluation runs storage",
         "serving": "config declarations evaluation limits runs storage stores vocabulary",
         "cli": "advising auditing comparison config data declarations distributed evaluation "
-        "extras filters heads kernels objectives reporting runs sampling scoring serving storage "
-        "stores training validation vectors vocabulary",
+        "extras filters heads kernels objectives planning reporting runs sampling scoring serving "
+        "storage stores training validation vectors vocabulary",
     }.items()
 }
 

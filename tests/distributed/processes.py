@@ -1,17 +1,47 @@
-"""Processes for tests: four are started once, and groups of fewer are made of them."""
+"""Processes for tests: four, started once for all modules, of which groups are made."""
 
+import fcntl
 import io
 import multiprocessing
+import os
 import socket
 import sys
 import traceback
 from datetime import timedelta
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
 
 SIZES = (2, 3, 4)
 LARGEST = max(SIZES)
+
+
+def measured_by_all(request, tmp_path_factory):
+    """Return what each process found by the ``work`` of the module of a test, by rank.
+
+    Four processes do the work of all modules that are tested, one after the other, once for all
+    workers of pytest: it takes longer to start them than to do it. Before, ``prepare`` of a module
+    compiles what one process has to compile, not four at once.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    file = folder / "measured_by_all.pt"
+    with (folder / "measured_by_all.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            modules = [getattr(item, "module", None) for item in request.session.items]
+            names = sorted({each.__name__ for each in modules if hasattr(each, "work")})
+            for name in names:
+                getattr(import_module(name), "prepare", lambda: None)()
+            file.write_bytes(packed(run_all(_work_of, names)))
+    found = torch.load(file, weights_only=False)
+    return [each[request.module.__name__] for each in found]
+
+
+def _work_of(groups, names):
+    return {name: import_module(name).work(groups) for name in names}
 
 
 def run_all(work, *arguments, processes=LARGEST, timeout=400):

@@ -66,7 +66,7 @@ def test_a_host_that_is_cut_off_ends_all(log, alone, hosts, tmp_path):  # noqa: 
     wait_for(folder / "checkpoints" / "step-00000005", started[0])
     run("ip", "netns", "exec", hosts[1], "ip", "link", "set", "wm1", "down")
     for rank, process in enumerate(started):
-        code, text = finished(process, 120)
+        code, text = finished(process, 60)
         assert code == 2, text
         lines = [line for line in text.splitlines() if f"rank {rank} stops, for" in line]
         assert len(lines) == 1, text

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.distributed.processes import parts_of, run_all
+from tests.distributed.processes import measured_by_all, parts_of
 from widemax.distributed import JoinedBatches, Wire, add_gradients
 from widemax.distributed.wire import starts
 from widemax.heads import FullHead, SampledHead
@@ -154,10 +154,6 @@ def moved(groups):
     return found
 
 
-def everything(groups, cases):
-    return distances(groups, cases), moved(groups)
-
-
 CASES = [
     *((name, torch.float64, False) for name in HEADS),
     *((name, torch.float32, False) for name in ("in-batch", "mixed", "tower mixed", "full")),
@@ -165,13 +161,19 @@ CASES = [
 ]
 
 
+def prepare():
+    distances({}, CASES)
+
+
+def work(groups):
+    return distances(groups, CASES), moved(groups)
+
+
 @pytest.fixture(scope="module")
-def measured():
-    distances({}, CASES)  # compiles what one process has to compile, not four at once
-    return run_all(everything, CASES)
+def measured(request, tmp_path_factory):
+    return measured_by_all(request, tmp_path_factory)
 
 
-# One test for all cases: each worker that runs one of them would start the processes anew.
 def test_fault_14_a_step_is_that_of_one_process_on_the_joined_batch(measured):
     missed = []
     for name, dtype, by_user in CASES:

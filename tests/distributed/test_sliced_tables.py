@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.distributed.processes import parts_of, run_all
+from tests.distributed.processes import measured_by_all, parts_of
 from tests.distributed.test_data_parallel import apart
 from widemax.distributed import (
     JoinedBatches,
@@ -246,23 +246,24 @@ def started(groups):
     return same, torch.bincount(drawn, minlength=V) / len(drawn), log_probs
 
 
-def both(groups):
+def work(groups):
     return distances(groups), started(groups)
 
 
-@pytest.fixture(scope="module")
-def measured():
-    # Compiles what one process has to compile, not four at once.
+def prepare():
     for kind in ("full", "in-batch", "uniform"):
         for dtype in TOLERANCE:
             single = one(kind, dtype, samplers(kind, None)[1], 0.0)
             trained(single, slice(None), torch.Generator())
             answers(single, slice(None))
     UnigramSampler(V, COUNTS).sample(5, torch.tensor([0]))
-    return run_all(both)
 
 
-# One test for all cases: each worker that runs one of them would start the processes anew.
+@pytest.fixture(scope="module")
+def measured(request, tmp_path_factory):
+    return measured_by_all(request, tmp_path_factory)
+
+
 def test_all_is_that_of_one_process(measured):
     missed = []
     for kind, dtype, smoothing in CASES:

@@ -156,7 +156,7 @@ def test_fault_14_a_process_that_dies_ends_the_others_and_is_named(log, alone, t
     ]
     wait_for(folder / "checkpoints" / "step-00000005", started[0])
     started[1].kill()
-    code, text = finished(started[0], 120)
+    code, text = finished(started[0], 60)
     finished(started[1])
     assert code == 2
     lines = [line for line in text.splitlines() if "has ended" in line]

@@ -1,8 +1,6 @@
 """Advising: which model and output layer for some data, a machine and a need."""
 
-from widemax.advising.advice import Advice, Alternative, advise
-from widemax.advising.choosing import Reason
-from widemax.advising.machine import Machine
-from widemax.advising.popularity import Popularity
+import lazy_loader
 
-__all__ = ["Advice", "Alternative", "Machine", "Popularity", "Reason", "advise"]
+# The names are in ``__init__.pyi``: a plan asks for the popularity of classes alone, without torch.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from widemax.advising.fitting import fitted_costs
 from widemax.advising.popularity import Popularity
 from widemax.advising.work import OPERATIONS, Work, work_of
 from widemax.config import Config
@@ -51,7 +52,6 @@ _TYPICAL = {
     "kernel": 1.6e-10,
 }
 """Seconds of one core of a small server: what noise leaves open is decided by these."""
-_PULL = 0.1
 _MOST_BYTES = 2**14
 _SECONDS_EACH = 0.25
 _LOG = {"source": "log", "model": "next-item"}
@@ -152,7 +152,10 @@ def measure(*, progress: Progress | None = None) -> dict[str, float]:
             if time.perf_counter() - begin > SECONDS:
                 break
     matrix = np.array([[row[name] if row else 0.0 for name in OPERATIONS] for row in rows])
-    return dict(zip(OPERATIONS, _fitted(matrix, np.array(timed)).tolist(), strict=True))
+    typical = np.array([_TYPICAL[name] for name in OPERATIONS])
+    return dict(
+        zip(OPERATIONS, fitted_costs(matrix, np.array(timed), typical).tolist(), strict=True)
+    )
 
 
 def steps_of(config: Config, num_classes: int, num_targets: int) -> Steps:
@@ -200,27 +203,6 @@ def fastest(steps: Steps, seconds: float) -> float:
         steps.take(1 + len(taken), 0.001)
         taken.append(clock() - start)
     return min(taken)
-
-
-def _fitted(matrix: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost of each operation: no error is large as a ratio, none is below a tenth.
-
-    A weak pull towards a typical machine, made as fast as this one, decides what is left open.
-    """
-    typical = np.array([_TYPICAL[name] for name in OPERATIONS])
-    scale = float(np.exp(np.log(seconds / (matrix @ typical)).mean()))
-    unit = typical * scale
-    terms = matrix * unit / seconds[:, None]
-    equations = np.concatenate([terms, _PULL * np.eye(len(unit))])
-    wanted = np.append(np.ones(len(seconds)), np.full(len(unit), _PULL))
-    # Coordinate by coordinate, so that no operation becomes a gain.
-    factors, squares = np.ones(len(unit)), (equations**2).sum(0)
-    for _ in range(2000):
-        for place in range(len(unit)):
-            rest = wanted - equations @ factors + equations[:, place] * factors[place]
-            factors[place] = max(0.1, float(equations[:, place] @ rest) / squares[place])
-    fitted: NDArray[np.float64] = factors * unit
-    return fitted
 
 
 # -- what is kept ----------------------------------------------------------------------------------

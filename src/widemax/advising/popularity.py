@@ -110,7 +110,7 @@ class Popularity:
         if (chances <= 0).any():
             return math.inf
         if distinct:
-            inverse = 1 / _chances(sizes, chances, draws) - 1
+            inverse = 1 / chances_of_distinct(sizes, chances, draws) - 1
             return math.sqrt(float((sizes * shares**2 * inverse).sum()))
         return math.sqrt(max(0.0, float((sizes * shares**2 / chances).sum()) - 1) / draws)
 
@@ -131,7 +131,7 @@ class Popularity:
         return proposal
 
 
-def _chances(
+def chances_of_distinct(
     sizes: NDArray[np.float64], chances: NDArray[np.float64], draws: float
 ) -> NDArray[np.float64]:
     """Return the chance of each class to be among so many distinct draws, [G]."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from widemax.advising.popularity import MAX_CLASSES, Popularity
+from widemax.advising.units import bytes_of, whole
 from widemax.config import Config
 from widemax.config.resolution import is_ordered
 from widemax.data import Source
 from widemax.declarations import Value, find
-from widemax.limits import check_positive, check_whole
+from widemax.limits import check_positive
 from widemax.runs.source import configured_for, read_configured
 
 NEEDS = {
@@ -25,8 +25,6 @@ NEEDS = {
 
 LANGUAGE_NEEDS = {"probabilities", "new-items"}
 """What only a language model has, of those that read a text."""
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,29 +163,3 @@ def check_labels(labels: float) -> float:
     if check_positive("labels", labels) < 1:
         raise ValueError(f"labels must be at least 1, got {labels!r}")
     return float(labels)
-
-
-def whole(name: str, value: float, least: int, most: int) -> int:
-    """Return a whole number that may be written like 50e6."""
-    number = float(value)
-    if not number.is_integer():
-        raise ValueError(
-            f"{name} must be a whole number between {least:,} and {most:,}, got {value!r}"
-        )
-    return check_whole(name, int(number), least, most)
-
-
-def bytes_of(text: str | float) -> float:
-    """Return a size of memory in bytes; 0 or nothing sets no limit.
-
-    >>> bytes_of("8GB"), bytes_of("512 MB"), bytes_of("")
-    (8000000000.0, 512000000.0, 0.0)
-    """
-    if not isinstance(text, str):
-        return 0.0 if not text else check_positive("memory", text)
-    if not text.strip():
-        return 0.0
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)b?", text.strip().lower())
-    if found is None or not float(found[1]):
-        raise ValueError(f"memory must be a size such as 8GB or 512MB, got {text!r}")
-    return float(found[1]) * _UNITS[found[2]]

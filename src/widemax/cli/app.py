@@ -16,6 +16,7 @@ VERBS = (
     "train",
     "compare",
     "advise",
+    "plan",
     "evaluate",
     "audit",
     "similar",

@@ -85,7 +85,7 @@ def train(
             min=1.0,
             help="Started by torchrun: after how long a process that does not answer has failed.",
         ),
-    ] = 60.0,
+    ] = 45.0,
     vocabulary_parallel: Annotated[
         bool,
         typer.Option(

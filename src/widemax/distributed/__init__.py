@@ -5,6 +5,7 @@ carries the tensors.
 """
 
 from widemax.distributed.averaging import average_rows
+from widemax.distributed.counting import counted_vocabulary
 from widemax.distributed.gradients import add_gradients
 from widemax.distributed.heads import SlicedFullHead, SlicedSampledHead
 from widemax.distributed.joined import JoinedBatches
@@ -27,6 +28,7 @@ __all__ = [
     "Wire",
     "add_gradients",
     "average_rows",
+    "counted_vocabulary",
     "gathered_rows",
     "joined_ranks",
 ]

@@ -31,8 +31,8 @@ from widemax.training.steps import GradientSteps, Steps
 from widemax.training.stopping import Validation
 from widemax.training.together import ALONE, Together
 
-DEFAULT_TIMEOUT = 60.0
-"""Seconds after which a process that does not answer has failed."""
+DEFAULT_TIMEOUT = 45.0
+"""Seconds after which a process that does not answer has failed: all end within a minute."""
 
 _PATIENCE = timedelta(days=1)
 _ROLL_CALL = 2.0

@@ -18,6 +18,8 @@ class Wire:
     All processes of the group call the same methods in the same order. ``bytes_sent`` counts what
     this process hands to the others: of a gathered tensor a copy for each of them, of a sum the
     2·(n − 1)/n of it that the best algorithms send, of an exchange what is not for itself.
+    ``rounds`` counts how often messages wait for others: round a ring n − 1 times, for a sum twice
+    that, in an exchange once.
 
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> Wire().gathered(torch.tensor([3, 1]))
@@ -33,7 +35,7 @@ class Wire:
             )
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        self.bytes_sent = 0
+        self.bytes_sent = self.rounds = 0
 
     def sizes(self, number: int) -> list[int]:
         """Return a whole number of each process."""
@@ -72,6 +74,7 @@ class Wire:
         dist.all_to_all_single(taken, rows.contiguous(), list(of), list(to), group=self.group)
         width = rows.element_size() * rows[:1].numel() if len(rows) else 0
         self.bytes_sent += width * (sum(to) - to[self.rank])
+        self.rounds += 1
         return taken
 
     def numbers_exchanged(self, numbers: Sequence[int]) -> list[int]:
@@ -84,11 +87,13 @@ class Wire:
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(parts, tensor, group=self.group)
         self.bytes_sent += tensor.nbytes * (self.size - 1)
+        self.rounds += self.size - 1
         return parts
 
     def _reduce(self, tensor: Tensor, by: Any) -> None:
         dist.all_reduce(tensor, by, group=self.group)
         self.bytes_sent += 2 * (self.size - 1) * tensor.nbytes // self.size
+        self.rounds += 2 * (self.size - 1)
 
 
 def gathered_rows(rows: Tensor, wire: Wire) -> Tensor:

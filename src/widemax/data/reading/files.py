@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from urllib.parse import unquote
 
 from widemax.storage.files import open_to_read
 from widemax.stores.addresses import is_address, place_of
@@ -26,6 +27,7 @@ BOM = b"\xef\xbb\xbf"
 
 _BLANK = bytes.maketrans(b"\t\v\f\r", b"    ")
 _GZIP = b"\x1f\x8b"
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ALWAYS_TAKEN = 2**24  # bytes: small files of a few words are packed more tightly
 _BLOCK_BYTES = 2**24
@@ -61,6 +63,30 @@ def files_of(path: str | Path) -> list[Path]:
     if not files:
         raise ValueError(f"{path} holds no file to read: give a file, a folder or a pattern")
     return sorted(files)
+
+
+def partitions_of(path: str | Path, files: list[Path]) -> list[dict[str, str | None]]:
+    """Return the columns that the names of folders between ``path`` and each file hold.
+
+    Spark, Hive, Dask and DuckDB write them as ``name=value``, with %-codes for special characters
+    and ``__HIVE_DEFAULT_PARTITION__`` for a missing value. All files must have the same.
+
+    >>> partitions_of("log", [Path("log/day=2026-01-31/part-0.parquet")])
+    [{'day': '2026-01-31'}]
+    """
+    given = Path(path)
+    found: list[dict[str, str | None]] = []
+    for file in files:
+        below = file.relative_to(given).parts[:-1] if file.is_relative_to(given) else ()
+        pairs = [part.partition("=") for part in below if "=" in part]
+        values = {unquote(name): unquote(value) for name, _, value in pairs if name}
+        found.append({name: None if each == _MISSING else each for name, each in values.items()})
+        if found[-1].keys() != found[0].keys():
+            raise ValueError(
+                f"{file} lies in folders of {', '.join(found[-1]) or 'no column'}, but {files[0]} "
+                f"in those of {', '.join(found[0]) or 'none'}: all files must have the same"
+            )
+    return found
 
 
 @contextmanager

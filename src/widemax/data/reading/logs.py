@@ -30,6 +30,10 @@ _NEEDED = ("user", "item")
 _LOGGER = logging.getLogger(__name__)
 
 
+class NoRowError(ValueError):
+    """A file has no row for which a condition holds."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of the columns of a log.
@@ -137,14 +141,20 @@ class Log:
 
 
 def scan_log(
-    files: list[Path], kind: str, wanted: Columns, where: str = "", event_weights: str = ""
+    files: list[Path],
+    kind: str,
+    wanted: Columns,
+    where: str = "",
+    event_weights: str = "",
+    partitions: list[dict[str, str | None]] | None = None,
 ) -> Log:
     """Find the wanted columns of all files; a name that is "" is guessed from the usual ones.
 
     Of Parquet no column is read yet, of the other formats everything. ``where`` keeps the rows for
     which a condition of SQL on any column holds, such as ``rating >= 4 AND event = 'buy'``. Where
     there is a column of events, rows of other types than ``event_weights`` lists (view=1, cart=3)
-    are left out; a warning of this logger counts them.
+    are left out; a warning of this logger counts them. ``partitions`` are columns that the folders
+    of each file hold; a column of that name in the file itself goes first.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -152,8 +162,42 @@ def scan_log(
     >>> scan_log([path], "csv", Columns("", "")).columns.item
     'movieId'
     """
-    tables = ((path, scan_table(path, kind)) for path in files)
-    return log_of(tables, wanted, where, event_weights, typed=format_of(kind).typed)
+    typed = format_of(kind).typed
+    folders = [{} for _ in files] if partitions is None else _with_types(partitions, typed=typed)
+    tables = (
+        (path, _with_folders(path, scan_table(path, kind), folder))
+        for path, folder in zip(files, folders, strict=True)
+    )
+    skip = partitions is not None
+    return log_of(tables, wanted, where, event_weights, typed=typed, skip_empty=skip)
+
+
+def _with_types(
+    partitions: list[dict[str, str | None]], *, typed: bool
+) -> list[dict[str, pl.Series]]:
+    """Return the values of folders as columns; of a typed format whole numbers, where all are."""
+    columns = {}
+    for name in partitions[0] if partitions else ():
+        values = pl.Series(name, [each[name] for each in partitions], dtype=pl.String)
+        numbers = values.cast(pl.Int64, strict=False)
+        whole = typed and numbers.null_count() == values.null_count() < len(values)
+        columns[name] = numbers if whole else values
+    return [
+        {name: column[place : place + 1] for name, column in columns.items()}
+        for place in range(len(partitions))
+    ]
+
+
+def _with_folders(path: Path, table: pl.LazyFrame, folder: Mapping[str, pl.Series]) -> pl.LazyFrame:
+    if not folder:
+        return table
+    with table_errors(path):
+        there = table.collect_schema().names()
+    return table.with_columns(
+        pl.lit(values.item(), dtype=values.dtype).alias(name)
+        for name, values in folder.items()
+        if name not in there
+    )
 
 
 def log_of(
@@ -163,8 +207,12 @@ def log_of(
     event_weights: str = "",
     *,
     typed: bool = True,
+    skip_empty: bool = False,
 ) -> Log:
     """Find the wanted columns of tables, each with where it is from, as ``scan_log`` does.
+
+    With ``skip_empty`` a table without a row for which ``where`` holds is left out, if another one
+    has some.
 
     >>> table = pl.DataFrame({"user_id": [7], "rating": [5], "movieId": [31]}).lazy()
     >>> log_of([("postgresql:///films", table)], Columns("", ""), "rating > 4").items().to_list()
@@ -177,8 +225,16 @@ def log_of(
     parts: list[pl.LazyFrame] = []
     files: list[Path | str] = []
     columns, starts, counts = wanted, [0], list[pl.DataFrame]()
+    left_out: NoRowError | None = None
     for path, table in tables:
-        part, columns = _scan_part(path, table, columns, where, typed=typed)
+        try:
+            part, columns = _scan_part(path, table, columns, where, typed=typed)
+        except NoRowError as error:
+            # Of a folder of parts a condition may leave some alone.
+            if not skip_empty:
+                raise
+            left_out = left_out or error
+            continue
         if columns.event:
             with table_errors(path):
                 part, counted = _of_events(part, columns.event, weights, path)
@@ -195,6 +251,8 @@ def log_of(
         parts.append(part)
         files.append(path)
         starts.append(starts[-1] + height)
+    if left_out is not None and not parts:
+        raise left_out
     if columns.event:
         _say_what_is_left_out(pl.concat(counts), weights)
     return Log(parts, columns, not typed, files, starts[:-1], weights)
@@ -247,7 +305,7 @@ def _scan_part(
             part = part.collect().lazy()  # without the other columns, which were read too
         height = part.select(pl.len()).collect().item()
     if not height and where:
-        raise ValueError(f"{path} has no row for which {where} holds")
+        raise NoRowError(f"{path} has no row for which {where} holds")
     if not height:
         raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
     return part, columns

@@ -12,7 +12,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from widemax.data.reading.files import files_of
+from widemax.data.reading.files import files_of, partitions_of
 from widemax.data.reading.logs import Columns, Log, log_of, scan_log
 from widemax.data.reading.numbering import (
     MAX_CORE,
@@ -158,7 +158,9 @@ def read_source(
                 log = log_of([(path, table)], wanted, where, event_weights)
                 searched = SearchedLog(log) if search_column else log
                 return _read_log(path, kind, searched, core, limits)
-        log = scan_log(files_of(path), kind, wanted, where, event_weights)
+        files = files_of(path)
+        folders = partitions_of(path, files)
+        log = scan_log(files, kind, wanted, where, event_weights, folders)
         searched = SearchedLog(log) if search_column else log
         return _read_log(path, kind, searched, core, limits)
     columns = (

@@ -41,8 +41,10 @@ _LINE = 16
 _FEWEST_STEPS = 100
 """Steps of an epoch where there are words enough: the learning rate falls from one to the next."""
 
-_STEPS_APART = 8
-"""Steps that several processes take before they bring their tables together."""
+_STEPS_APART = 25
+"""Steps that several processes take before they bring their tables together: four times an epoch.
+
+More often takes longer than it is worth, experiments/word2vec_ranks.py."""
 
 _USUAL_JOBS_A_STEP, _MOST_JOBS_A_STEP = 8, 32
 _SHORTEST_JOB, _SHORT_JOB, _LONGEST_JOB = 250, 1_000, 5_000
