@@ -5,9 +5,9 @@
 Kills ``train``, ``export`` and ``index`` at random moments, fills the disk under them, damages
 files and settings, sends hostile requests to a run that is served, and lets two processes train in
 one folder. After each fault everything that was complete before must be there, readable and the
-same. It stops by itself, prints how many faults it injected and what they did, and exits with 1 if a folder
-could not be read, a completed checkpoint was lost, an answer was wrong or a command broke the rules
-for errors. All traffic is to 127.0.0.1.
+same. It stops by itself, prints how many faults it injected and what they did, and exits with 1 if a
+folder could not be read, a completed checkpoint was lost, an answer was wrong or a command broke
+the rules for errors. All traffic is to 127.0.0.1.
 """
 
 import argparse
