@@ -34,7 +34,7 @@ from widemax.serving.schemas import (
 )
 from widemax.serving.served_run import POPULARITY, ServedRun
 from widemax.serving.work import BusyError, Deadline, TooSlowError, Workers
-from widemax.stores.postgres import DatabaseError
+from widemax.stores.postgres import DatabaseError, SlowDatabaseError
 from widemax.vocabulary.spelling import UnknownNameError
 
 WATCH_SECONDS = 2.0
@@ -52,6 +52,7 @@ _REFUSALS = {
     422: "A value is not allowed, or names nothing that there is.",
     429: "Too many answers are under way.",
     503: "The answer took too long, or the database gives none.",
+    504: "The database took longer than it may.",
 }
 
 RunParameter = Annotated[
@@ -121,6 +122,9 @@ class Application(FastAPI):
         except TooSlowError:
             seconds = self.workers.limits.seconds
             return error_response(503, f"the answer took longer than {seconds:g} seconds")
+        except SlowDatabaseError as error:
+            _LOGGER.warning("a request failed: %s", error)
+            return error_response(504, "the database took longer for a query than it may")
         except DatabaseError as error:
             # Where the database is, is no business of whoever asks.
             _LOGGER.warning("a request failed: %s", error)
@@ -299,7 +303,7 @@ class Application(FastAPI):
             return error_response(422, "give a key, or queries")
 
         def ask(served: ServedRun, query: SimilarRequest | SimilarQuery) -> dict[str, Any]:
-            return served.similar(str(query.key), query.k)
+            return served.similar(str(query.key), query.k, query.filters, query.leave_out)
 
         return await self.answer(asked.run, partial(_each, asked, ask))
 

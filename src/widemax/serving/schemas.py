@@ -67,8 +67,8 @@ class HistoryQuery(_Asked):
     ] = None
 
 
-class RecommendQuery(HistoryQuery):
-    """One question for what best follows a history."""
+class _Chosen(_Asked):
+    """Which items may be among the answers, and how many are wanted."""
 
     leave_out: Annotated[
         list[KeyText],
@@ -83,6 +83,11 @@ class RecommendQuery(HistoryQuery):
         ),
     ] = {}
     k: Annotated[Count, Field(description="How many items are wanted.")] = 10
+
+
+class RecommendQuery(_Chosen, HistoryQuery):
+    """One question for what best follows a history."""
+
     include_seen: Annotated[
         StrictBool, Field(description="Whether items of the history may be recommended again.")
     ] = False
@@ -127,27 +132,25 @@ class RecommendRequest(RecommendQuery, _Batched):
     run: RunName = None
 
 
-class SimilarQuery(_Asked):
+class SimilarQuery(_Chosen):
     """One question for what is most like an item."""
 
     key: Annotated[KeyText, Field(description="The key or the title of an item.")]
-    k: Annotated[Count, Field(description="How many items are wanted.")] = 10
 
 
-class SimilarRequest(_Batched):
+class SimilarRequest(_Chosen, _Batched):
     """A question, or several as ``queries``."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"key": "round-oak-letter-opener", "k": 3},
+                {"key": "round-oak-letter-opener", "filters": {"category": ["garden"]}, "k": 3},
                 {"queries": [{"key": "round-oak-letter-opener"}]},
             ]
         },
     )
     key: Annotated[KeyText | None, Field(description="The key or the title of an item.")] = None
-    k: Annotated[Count, Field(description="How many items are wanted.")] = 10
     queries: Annotated[list[SimilarQuery] | None, Field(min_length=1, max_length=MOST_QUERIES)] = (
         None
     )
