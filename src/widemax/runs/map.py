@@ -36,8 +36,8 @@ def check_map_method(method: MapMethod) -> None:
 def map_of(folder: Path, vectors: Vectors, method: MapMethod = "pca") -> Vectors:
     """Return where classes stand, float32 [V, 2] in −1 … 1: as it was kept, or computed and kept.
 
-    "pca" is ``principal_plane``, "umap" ``neighbour_plane``. What was kept of other vectors, as of an earlier checkpoint, is computed anew. A folder that
-    cannot be written keeps nothing.
+    "pca" is ``principal_plane``, "umap" ``neighbour_plane``. What was kept of other vectors, as of
+    an earlier checkpoint, is computed anew. A folder that cannot be written keeps nothing.
     """
     check_map_method(method)
     digest, path = _digest(vectors), folder / MAPS[method]

@@ -72,6 +72,11 @@ class Fleet:
         """The names of the runs; the first answers if none is named."""
         return list(self._places)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether no database is asked."""
+        return self._table is None
+
     def __iter__(self) -> Iterator[ServedRun]:
         return iter([place.served for place in self._places.values()])
 

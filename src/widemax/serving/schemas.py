@@ -25,6 +25,9 @@ from widemax.serving.limits import (
     MOST_VALUES,
 )
 
+_SMALL = 100
+"""Items that a question may name and ask for to be small."""
+
 Text = Annotated[StrictStr, Field(max_length=LONGEST_TEXT)]
 Count = Annotated[StrictInt, Field(ge=1, le=MOST_ANSWERS)]
 
@@ -130,6 +133,12 @@ class RecommendRequest(RecommendQuery, _Batched):
         list[RecommendQuery] | None, Field(min_length=1, max_length=MOST_QUERIES)
     ] = None
     run: RunName = None
+
+    def is_small(self) -> bool:
+        """Whether it is one plain question: others like it cost about the same."""
+        plain = self.queries is None and self.user is None and not (self.filters or self.exact)
+        length = len(self.history or ()) + len(self.leave_out)
+        return plain and length <= _SMALL and self.k <= _SMALL
 
 
 class SimilarQuery(_Chosen):

@@ -6,11 +6,15 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from widemax.serving.limits import Limits
+
+_ENOUGH, _SHORT_SECONDS = 5, 0.003
+"""So many of a kind are measured first; what then costs less than this is called at once."""
 
 _T = TypeVar("_T")
 _Answer: TypeAlias = "asyncio.Future[Any]"
@@ -47,6 +51,26 @@ class Deadline:
             raise TooSlowError
 
 
+class _Cost:
+    """What functions of one kind have cost lately, in seconds of a processor."""
+
+    def __init__(self) -> None:
+        self._seconds, self._times = 0.0, 0
+
+    def is_short(self) -> bool:
+        return self._times >= _ENOUGH and self._seconds < _SHORT_SECONDS
+
+    def measured(self, function: Callable[[Deadline], _T], deadline: Deadline) -> _T:
+        started = time.thread_time()
+        try:
+            return function(deadline)
+        finally:
+            seconds = time.thread_time() - started
+            self._times += 1
+            # One that cost more counts at once, those that cost less bit by bit.
+            self._seconds = max(seconds, self._seconds + 0.1 * (seconds - self._seconds))
+
+
 class Workers:
     """A bounded pool: so many answers at once, so many more that wait, and a time for each.
 
@@ -60,6 +84,8 @@ class Workers:
         self.threads = threads or max(1, min(8, len(os.sched_getaffinity(0))))
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._started = False
+        self._own_costs: dict[Hashable, _Cost] = {}
+        self._shares = False
 
     def _start(self) -> None:
         """Start the threads; they end with the process, whatever they are held up by."""
@@ -97,10 +123,23 @@ class Workers:
             return
         faiss.omp_set_num_threads(cores)
 
-    async def do(self, function: Callable[[Deadline], _T]) -> _T:
-        """Return what a function returns, called in a thread with the time until which it may."""
+    async def do(self, function: Callable[[Deadline], _T], kind: Hashable = None) -> _T:
+        """Return what a function returns, called in a thread with the time until which it may.
+
+        Functions of one ``kind`` cost about the same. Where those before have cost little, it is
+        called here and now: the way to a thread and back, and two that wait for Python's lock,
+        would cost more.
+        """
         if self.busy >= self.limits.concurrent:
             raise BusyError
+        if kind is not None:
+            cost = self._own_costs.setdefault(kind, _Cost())
+            if cost.is_short():
+                if not self._shares:
+                    self._shares = True
+                    self._share_cores()
+                return cost.measured(function, Deadline(self.limits.seconds))
+            function = partial(cost.measured, function)
         self.busy += 1
         if not self._started:
             self._start()
