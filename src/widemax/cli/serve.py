@@ -12,7 +12,6 @@ from widemax.cli.answers import CheckpointName, FromDatabase, Table, database_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.extras import import_extra
-from widemax.limits import check_positive
 from widemax.runs.map import MapMethod, check_map_method
 from widemax.stores.addresses import Place
 
@@ -107,7 +106,7 @@ def serve_runs(
     place = None
     if address is not None:
         seconds = QUERY_SECONDS if query_timeout is None else query_timeout
-        place = TablePlace(address, table or DEFAULT_TABLE, check_positive("seconds", seconds))
+        place = TablePlace(address, table or DEFAULT_TABLE, seconds)
 
     limits = Limits(seconds=timeout, concurrent=concurrent)
     # Before the runs are loaded: a port that is taken should not be found out after a minute.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from widemax.config.flags import as_flags, minimal_settings
 from widemax.declarations import Value
 from widemax.evaluation.list_metrics import BUCKETS, popularity_buckets
-from widemax.filters import Filters
 from widemax.runs.catalogue import Neighbour
 from widemax.runs.from_store import recommend_from, similar_from
 from widemax.runs.kept_evaluation import stored_evaluation
@@ -159,7 +158,7 @@ class ServedRun:
         self,
         key: str,
         k: int,
-        filters: Filters | None = None,
+        filters: dict[str, Any] | None = None,
         leave_out: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Return what is most like an item."""
