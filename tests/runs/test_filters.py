@@ -1,5 +1,8 @@
 """Filters, what is left out and somebody new, asked of runs of every kind of answer."""
 
+import sys
+import types
+
 import numpy as np
 import polars as pl
 import pytest
@@ -118,6 +121,37 @@ def test_a_map_is_kept_until_the_vectors_change(shop, tmp_path):
     run.model.head.scorer.weight.data.mul_(-1).add_(0.5)
     run.model.head.scorer.weight.data[0] = 9
     assert not np.array_equal(run.map(), first)
+
+
+def test_a_map_by_umap_is_that_of_the_package_and_kept_beside_the_other(
+    shop, tmp_path, monkeypatch
+):
+    config = wm.Config(model="next-item", dimension=4, epochs=1)
+    run = wm.train(shop / "log.csv", config, folder=tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(ValueError, match="umap-learn, which is not installed"):
+        run.map("umap")
+    with pytest.raises(ValueError, match="map must be pca or umap, got 'tsne'"):
+        run.map("tsne")
+    calls = []
+
+    class UMAP:
+        def __init__(self, **options):
+            calls.append(options)
+
+        def fit_transform(self, vectors):
+            return 7 + 3 * vectors[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", types.SimpleNamespace(UMAP=UMAP))
+    plane, flat = run.map("umap"), run.map()
+    vectors = run.vectors().vectors.numpy()[:, :2].astype(float)
+    low, high = vectors.min(axis=0), vectors.max(axis=0)
+    assert np.allclose(plane, (2 * vectors - low - high) / (high - low), atol=1e-5)
+    assert np.array_equal(wm.load(tmp_path / "run").map("umap"), plane)
+    assert np.array_equal(run.map(), flat)
+    assert not np.array_equal(plane, flat)
+    assert len(calls) == 1
+    assert calls[0]["random_state"] == 0
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (5, 1), (2, 2), (70_000, 3)])

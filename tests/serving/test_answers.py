@@ -65,6 +65,27 @@ def test_filters_let_pass_what_they_say_and_k_of_it(served):
     assert served.post("/recommend", {**asked, "filters": {"price": ["99.."]}})["items"] == []
 
 
+SIMILAR = [
+    {"key": "i7", "filters": {"category": ["tea", "gin"], "price": ["5..20"]}, "k": 40},
+    {"key": "Thing 9", "leave_out": ["i3", "Thing 4"], "k": 40},
+    {"key": "i7", "filters": {"tags": ["new"]}, "leave_out": ["i8"], "k": 5},
+]
+
+
+def test_similar_items_are_filtered_and_left_out_as_recommended_ones_are(served, run):
+    alone = [served.post("/similar", asked) for asked in SIMILAR]
+    for asked, answer in zip(SIMILAR, alone, strict=True):
+        assert answered(answer) == pairs(run.similar(**asked))
+    assert served.post("/similar", {"queries": SIMILAR}) == {"answers": alone}
+    passing = {f"i{item}" for item in range(5, 21) if item % 3 != 1 and item != 7}
+    assert {each["key"] for each in alone[0]["items"]} == passing
+    keys = {each["key"] for each in alone[1]["items"]}
+    assert keys == {f"i{item}" for item in range(NUM_ITEMS)} - {"i9", "i3", "i4"}
+    assert "i8" not in {each["key"] for each in alone[2]["items"]}
+    for wrong in ({"filters": {"categori": ["tea"]}}, {"leave_out": ["i999"]}):
+        served.post("/similar", {"key": "i7", **wrong}, 422)
+
+
 def test_the_reason_is_the_nearest_item_of_the_history(served, run):
     history = ["i1", "i5", "i8"]
     vectors = dict(zip(run.vocabulary.keys, run.vectors().vectors.numpy(), strict=True))

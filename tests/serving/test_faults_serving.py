@@ -211,7 +211,7 @@ def test_fault_27_a_client_of_one_byte_a_second_is_sent_away_and_others_are_serv
         others += 1
     for thread in threads:
         thread.join()
-    assert others >= 2
+    assert others > 3
     assert answers["head"].startswith(b"HTTP/1.1 408")
     assert answers["body"].startswith(b"HTTP/1.1 408")
     assert answers["second"].startswith(b"HTTP/1.1 200")

@@ -93,6 +93,8 @@ def test_demo_serves_its_run_at_once(tmp_path, monkeypatch):
         (["serve", "{shop}/towers", "--port", "{taken}"], "cannot be listened at"),
         (["serve", "{shop}/towers", "--host", "no such host"], "cannot be listened at"),
         (["serve", "{shop}/towers", "--timeout", "0"], "seconds must be a finite number above 0"),
+        (["serve", "{shop}/towers", "--map", "umap"], "umap-learn, which is not installed"),
+        (["serve", "{shop}/towers", "--query-timeout", "3"], "--query-timeout is for --from"),
         (["demo", "--serve", "--compare"], "--serve has no effect with --compare"),
         (["demo", "--port", "0"], "--port is for --serve"),
     ],

@@ -140,3 +140,38 @@ def test_flags_of_serve_that_do_not_go_together(tmp_path):
     ):
         done = CliRunner().invoke(app, ["serve", *words])
         assert reason in str(done.exception)
+
+
+def test_a_query_that_takes_too_long_is_ended_and_said(
+    log, database, tmp_path, monkeypatch, caplog
+):
+    run = train_on(log, tmp_path / "run", 1)
+    export_pgvector(database, run, table="things")
+    place = TablePlace(PostgresAddress(database), "things", 0.3)
+    with serving([tmp_path / "run"], place=place) as served:
+        assert served.post("/similar", {"key": "7"})["items"]
+
+        def slow(connection, *_):
+            return connection.execute("select pg_sleep(20)").fetchall()
+
+        monkeypatch.setattr("widemax.stores.searching.nearest_rows", slow)
+        answer = served.post("/similar", {"key": "7"}, 504)
+        assert answer["detail"] == "the database took longer for a query than it may"
+        assert "statement timeout" in caplog.text
+        monkeypatch.undo()
+        assert served.post("/similar", {"key": "7"})["items"]
+    # Whoever does not serve waits as long as the server lets it.
+    with VectorStore(database, "things") as store:
+        assert store._connection.execute("show statement_timeout").fetchone() == ("0",)
+
+
+def test_similar_items_are_filtered_and_left_out_by_the_database(log, database, tmp_path):
+    run = train_on(log, tmp_path / "run", 1)
+    export_pgvector(database, run, table="things")
+    asked = {"key": "7", "filters": {"kind": ["tea", "gin"]}, "leave_out": ["3", "5"], "k": 20}
+    with serving(
+        [tmp_path / "run"], place=TablePlace(PostgresAddress(database), "things")
+    ) as served:
+        found = keys_of(served.post("/similar", asked))
+    expected = run.similar(**asked, exact=True)
+    assert set(found) == {str(each.key) for each in expected}

@@ -12,6 +12,7 @@ from widemax.cli.answers import CheckpointName, FromDatabase, Table, database_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.extras import import_extra
+from widemax.runs.map import MapMethod, check_map_method
 from widemax.stores.addresses import Place
 
 HOST, PORT = "127.0.0.1", 8000
@@ -38,6 +39,18 @@ def serve(
     ] = 64,
     database: FromDatabase = None,
     table: Table = "",
+    query_timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that the database of --from may take for a query; 5 if not set."
+        ),
+    ] = None,
+    map_by: Annotated[
+        MapMethod,
+        typer.Option(
+            "--map", help="How the map is drawn: pca, or umap where umap-learn is installed."
+        ),
+    ] = "pca",
     checkpoint: CheckpointName = "best",
 ) -> None:
     """Answer over HTTP for one run or several, and show them on a page, until Ctrl-C."""
@@ -50,6 +63,8 @@ def serve(
         concurrent=concurrent,
         database=database,
         table=table,
+        query_timeout=query_timeout,
+        map_by=map_by,
         checkpoint=checkpoint,
     )
 
@@ -64,6 +79,8 @@ def serve_runs(
     concurrent: int = 64,
     database: Place | None = None,
     table: str = "",
+    query_timeout: float | None = None,
+    map_by: MapMethod = "pca",
     checkpoint: str = "best",
 ) -> None:
     """Load runs, say where they are served, and serve them."""
@@ -72,6 +89,9 @@ def serve_runs(
     address = database_of(database, table)
     if address is not None and len(runs) > 1:
         raise ValueError(f"--from is the table of one run, and {len(runs)} are to be served")
+    if query_timeout is not None and address is None:
+        raise ValueError("--query-timeout is for --from: without it no database is asked")
+    check_map_method(map_by)
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         import_extra("serve", module)
     for folder in runs:
@@ -80,16 +100,19 @@ def serve_runs(
         from widemax.serving.fleet import Fleet
         from widemax.serving.limits import Limits
         from widemax.serving.server import address_of, listen, make_server
-        from widemax.serving.store_pool import TablePlace
+        from widemax.serving.store_pool import QUERY_SECONDS, TablePlace
         from widemax.stores.searching import DEFAULT_TABLE
 
-    place = None if address is None else TablePlace(address, table or DEFAULT_TABLE)
+    place = None
+    if address is not None:
+        seconds = QUERY_SECONDS if query_timeout is None else query_timeout
+        place = TablePlace(address, table or DEFAULT_TABLE, seconds)
 
     limits = Limits(seconds=timeout, concurrent=concurrent)
     # Before the runs are loaded: a port that is taken should not be found out after a minute.
     bound = listen(host, port)
     with waiting(f"loading {', '.join(map(str, runs))}"):
-        fleet = Fleet(runs, checkpoint=checkpoint, place=place)
+        fleet = Fleet(runs, checkpoint=checkpoint, place=place, map_by=map_by)
 
     def say() -> None:
         for each in fleet:

@@ -129,8 +129,9 @@ class Index(ABC):
         interests = queries.shape[1] if queries.dim() == 3 else 1
         if exclude is not None:
             exclude = check_exclude(exclude, len(queries), self.num_classes)
-            exclude = exclude.to(self.rows.vectors.device).repeat_interleave(interests, dim=0)
-            exclude = exclude if exclude.numel() else None
+            exclude = exclude.to(self.rows.vectors.device) if exclude.numel() else None
+        if exclude is not None and interests > 1:
+            exclude = exclude.repeat_interleave(interests, dim=0)
         flat = self.rows.queries(queries.reshape(-1, self.dimension))
         if allowed is None:
             best = self._best(flat, k, exclude)

@@ -10,6 +10,8 @@ from torch import Tensor
 from widemax.index.rows import ClassRows
 from widemax.scoring.rows import widened
 
+_TINY = np.finfo(np.float64).tiny
+
 
 def classes_on_sphere(rows: ClassRows, *, like: ClassRows | None = None) -> NDArray[np.float32]:
     """Return [v, b, sqrt(M² − |v|² − b²)] / M for each class, M the longest [v, b].
@@ -43,9 +45,12 @@ def _squares(rows: ClassRows) -> Tensor:
 
 def queries_on_sphere(rows: ClassRows, queries: Tensor) -> NDArray[np.float32]:
     """Return [q, 1, 0] scaled to length 1: scaling changes no order, and overflows nowhere."""
-    wide = queries.double()
+    given = queries.detach().cpu().numpy()
+    count, width = given.shape
+    wide = np.zeros((count, width + (1 if rows.biases is None else 2)))
+    wide[:, :width] = given
     if rows.biases is not None:
-        wide = torch.cat([wide, wide.new_ones(len(wide), 1)], dim=1)
-    wide = torch.nn.functional.normalize(wide, dim=1, eps=torch.finfo(torch.float64).tiny)
-    wide = torch.cat([wide, wide.new_zeros(len(wide), 1)], dim=1)
-    return np.ascontiguousarray(wide.float().cpu().numpy())
+        wide[:, width] = 1
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    points: NDArray[np.float32] = (wide / np.maximum(lengths, _TINY)).astype(np.float32)
+    return points

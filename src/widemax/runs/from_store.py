@@ -48,12 +48,14 @@ def similar_from(
     key: Key,
     *,
     filters: Filters | None = None,
+    leave_out: Sequence[Key] = (),
     k: int = 10,
 ) -> list[Neighbour]:
     """Return the ``k`` items of a store most similar to one of them, named by key or title."""
     _check_values(catalogue, filters)
     own = catalogue.ids([key], strict=True)[0]
-    found = store.similar(store.vectors([own])[0], k, exclude=[own], filters=filters)
+    left_out = [own, *catalogue.ids(leave_out, strict=True)]
+    found = store.similar(store.vectors([own])[0], k, exclude=left_out, filters=filters)
     return _neighbours(found)
 
 

@@ -4,36 +4,80 @@ from __future__ import annotations
 
 from contextlib import suppress
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from widemax.storage.arrays import map_arrays, write_arrays
 
-MAP = "map.safetensors"
+MapMethod = Literal["pca", "umap"]
+
+MAPS: dict[MapMethod, str] = {"pca": "map.safetensors", "umap": "map-umap.safetensors"}
+"""The file of each kind of map in the folder of a run."""
 
 _COORDINATES, _OF = "coordinates", "vectors_sha256"
 _BLOCK = 2**16
+_NEIGHBOURS = 15
 
 Vectors = NDArray[np.float32]
 
 
-def map_of(folder: Path, vectors: Vectors) -> Vectors:
+def check_map_method(method: MapMethod) -> None:
+    """Raise if there is no such map, or the package is missing that draws it."""
+    if method not in MAPS:
+        raise ValueError(f"map must be pca or umap, got {method!r}")
+    if method == "umap":
+        _umap()
+
+
+def map_of(folder: Path, vectors: Vectors, method: MapMethod = "pca") -> Vectors:
     """Return where classes stand, float32 [V, 2] in −1 … 1: as it was kept, or computed and kept.
 
-    What was kept of other vectors, as of an earlier checkpoint, is computed anew. A folder that
-    cannot be written keeps nothing.
+    "pca" is ``principal_plane``, "umap" ``neighbour_plane``. What was kept of other vectors, as of
+    an earlier checkpoint, is computed anew. A folder that cannot be written keeps nothing.
     """
-    digest = _digest(vectors)
-    kept = _kept(folder / MAP, digest, len(vectors))
+    check_map_method(method)
+    digest, path = _digest(vectors), folder / MAPS[method]
+    kept = _kept(path, digest, len(vectors))
     if kept is not None:
         return kept
-    found = principal_plane(vectors)
+    found = (neighbour_plane if method == "umap" else principal_plane)(vectors)
     with suppress(OSError):
-        write_arrays(folder / MAP, {_COORDINATES: found}, {_OF: digest, "method": "pca"})
+        write_arrays(path, {_COORDINATES: found}, {_OF: digest, "method": method})
     return found
+
+
+def neighbour_plane(vectors: NDArray[Any]) -> Vectors:
+    """Return vectors [V, D] laid out by UMAP, near ones near, each axis scaled to −1 … 1.
+
+    It is seeded, so that a map is the same each time. Fewer than four vectors have no neighbours
+    to lay out: they stand in their principal plane.
+    """
+    if len(vectors) < 4:
+        return principal_plane(vectors)
+    neighbours = min(_NEIGHBOURS, len(vectors) - 1)
+    layout = _umap().UMAP(
+        n_components=2, n_neighbors=neighbours, metric="cosine", random_state=0, n_jobs=1
+    )
+    plane = np.asarray(layout.fit_transform(vectors), np.float64)
+    lowest, highest = plane.min(axis=0), plane.max(axis=0)
+    plane -= (lowest + highest) / 2
+    farthest = np.abs(plane).max(axis=0)
+    scaled: Vectors = (plane / np.where(farthest > 0, farthest, 1)).astype(np.float32)
+    return scaled
+
+
+def _umap() -> Any:
+    """Return the package that lays out by neighbours, which nothing else needs."""
+    try:
+        return import_module("umap")
+    except ImportError as error:
+        raise ValueError(
+            "map umap needs the package umap-learn, which is not installed: pip install umap-learn"
+        ) from error
 
 
 def principal_plane(vectors: NDArray[Any]) -> Vectors:

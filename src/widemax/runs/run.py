@@ -78,7 +78,7 @@ from widemax.runs.kept_data import (
     stored_summary,
 )
 from widemax.runs.kept_evaluation import keep_evaluation
-from widemax.runs.map import map_of
+from widemax.runs.map import MapMethod, map_of
 from widemax.runs.newcomers import FeatureValue, encode_newcomer, model_for
 from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.source import read_configured, read_with, split_source
@@ -172,15 +172,22 @@ class Run:
 
     @torch.no_grad()
     def similar(
-        self, key: Key, *, filters: Filters | None = None, k: int = 10, exact: bool = False
+        self,
+        key: Key,
+        *,
+        filters: Filters | None = None,
+        leave_out: Sequence[Key] = (),
+        k: int = 10,
+        exact: bool = False,
     ) -> list[Neighbour]:
         """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
 
         A title stands for its key where it is that of one item (``find``). ``filters`` name values
-        of features that items must have, as of ``recommend``. Where an index was built it is
-        searched, unless ``exact``.
+        of features that items must have and ``leave_out`` keys that must not be among the answers,
+        as of ``recommend``. Where an index was built it is searched, unless ``exact``.
         """
-        own = int(self._ids([key], strict=True)[0])
+        own = self.catalogue.ids([key], strict=True)[0]
+        left_out = [own, *self.catalogue.ids(leave_out, strict=True)]
         k = check_whole("k", k, 1, 2**31)
         allowed = self.columns.allowed(filters) if filters else None
         index = None if exact else self._similar_index
@@ -188,11 +195,11 @@ class Run:
             found = index.search(
                 self._vectors()[[own]],
                 min(k, len(self.vocabulary)),
-                exclude=torch.tensor([[own]]),
+                exclude=torch.tensor([left_out]),
                 allowed=None if allowed is None else torch.from_numpy(allowed),
             )
             return self._neighbours(found)
-        return self._nearest(self._vectors()[own].numpy(), k, [own], allowed)
+        return self._nearest(self._vectors()[own].numpy(), k, left_out, allowed)
 
     @torch.no_grad()
     def recommend(
@@ -220,9 +227,9 @@ class Run:
         """
         asked = self._question(history, user, search, features)
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
-        left_out = self._ids(leave_out, strict=True)
+        left_out = self._ids(leave_out, strict=True) if len(leave_out) else asked.seen[:0]
         if not include_seen:
-            left_out = torch.cat([asked.seen, left_out])
+            left_out = torch.cat([asked.seen, left_out]) if len(left_out) else asked.seen
         exclude = left_out[None] if len(left_out) else None
         allowed = torch.from_numpy(self.catalogue.columns.allowed(filters)) if filters else None
         index = None if exact else self._recommend_index
@@ -248,9 +255,9 @@ class Run:
             raise ValueError("features are those of somebody new: give them or a user, not both")
         if history is None and user is None:
             history = []
-        ids = self._history_of(user) if history is None else self._ids(history)
+        ids = self._history_of(user) if history is None else self.catalogue.ids(history)
         if search:
-            ids = torch.cat([ids, self._typed(search)])
+            ids = [*ids, *self._typed(search)]
         model, row = self.model, self._row_of(user)
         if features is not None:
             newcomer = encode_newcomer(self.data.user_features, features)
@@ -258,15 +265,14 @@ class Run:
             model, row = model_for(self.model, self.data.user_features, newcomer), 0
         # Before the history comes nothing, which some models have a vector of their own for.
         reach = self.reach
-        padding = torch.full((reach if self.model.causal else 1,), ABSENT)
-        before = torch.tensor(self.before, dtype=torch.int64)
+        padding = [ABSENT] * (reach if self.model.causal else 1)
         batch = WindowBatch(
-            context=torch.cat([padding, before, ids])[-reach:][None],
+            context=torch.tensor([[*padding, *self.before, *ids][-reach:]]),
             targets=torch.tensor([ABSENT]),
             users=torch.tensor([row]),
             ages=torch.zeros(1),
         )
-        return _Question(model, batch, ids)
+        return _Question(model, batch, torch.tensor(ids, dtype=torch.int64))
 
     @torch.no_grad()
     def store_queries(
@@ -338,7 +344,12 @@ class Run:
         if not len(items) or not len(history) or not self.has_vectors:
             return [None] * len(items)
         own = self.catalogue.ids(items, strict=True)
-        seen = self.catalogue.ids(list(dict.fromkeys(history)))
+        return self.reasons_of_rows(own, self.catalogue.ids(list(dict.fromkeys(history))))
+
+    def reasons_of_rows(self, own: Sequence[int], seen: Sequence[int]) -> list[Neighbour | None]:
+        """Return the same for class ids, those of the history each once."""
+        if not len(own) or not len(seen) or not self.has_vectors:
+            return [None] * len(own)
         vectors = self._vectors().numpy()
         cosines = _unit(vectors[own]) @ _unit(vectors[seen]).T
         # An item may be in the history itself: another one is its reason.
@@ -378,12 +389,13 @@ class Run:
             return False
         return True
 
-    def map(self) -> NDArray[np.float32]:
+    def map(self, method: MapMethod = "pca") -> NDArray[np.float32]:
         """Return a map of the classes, [V, 2] in −1 … 1: the plane in which vectors differ most.
 
-        It is computed once and kept in the folder.
+        By "umap" near ones stay near, which takes minutes for 100,000 classes, and the package
+        umap-learn. Each is computed once and kept in the folder.
         """
-        return map_of(self.folder, self._vectors().numpy())
+        return map_of(self.folder, self._vectors().numpy(), method)
 
     @property
     def columns(self) -> ItemColumns:
@@ -422,7 +434,7 @@ class Run:
             exclude = None if include_seen else last_values(histories, rows, longest)
             yield self._table(users, self.model.topk(asked, k, exclude=exclude))
 
-    def _typed(self, text: str) -> Tensor:
+    def _typed(self, text: str) -> list[int]:
         """Return the classes of the words of a search, those that were typed in training."""
         if not self.config.get("search_column", ""):
             raise ValueError("search is for a run that was trained with search_column")
@@ -432,7 +444,7 @@ class Run:
             raise ValueError(
                 f"search must have a word that was typed in training, got {shortened(repr(text))}"
             )
-        return found[found >= 0]
+        return found[found >= 0].tolist()
 
     def _table(self, users: pl.Series, found: TopK) -> pl.DataFrame:
         there = found.ids >= 0
@@ -453,16 +465,16 @@ class Run:
     def history(self, user: Key) -> list[Neighbour]:
         """Return all that a user of the log had, oldest first; scores are 0."""
         ids = self._history_of(user)
-        return self._neighbours(TopK(ids=ids[None], scores=torch.zeros(1, len(ids))))
+        return self.catalogue.neighbours(ids, [0.0] * len(ids))
 
-    def _history_of(self, user: Key | None) -> Tensor:
+    def _history_of(self, user: Key | None) -> list[int]:
         path = self._histories
         if path is None:
             raise ValueError(f"{self.folder} has no users: give a history instead")
         found = None if user is None else history_of(path, user)
         if found is None:
             raise unknown_user(path, self.folder, user)
-        return torch.tensor(found, dtype=torch.int64)
+        return found
 
     @cached_property
     def _histories(self) -> Path | None:
@@ -470,9 +482,11 @@ class Run:
         return kept_histories(self.folder)
 
     def _neighbours(self, found: TopK) -> list[Neighbour]:
-        kept = found.ids[0] >= 0
-        ids, scores = (each[0][kept].tolist() for each in (found.ids, found.scores))
-        return self.catalogue.neighbours(ids, scores)
+        ids, scores = found.ids[0].tolist(), found.scores[0].tolist()
+        there = [place for place, row in enumerate(ids) if row >= 0]
+        return self.catalogue.neighbours(
+            [ids[place] for place in there], [scores[place] for place in there]
+        )
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.

@@ -45,16 +45,24 @@ class StoredVectors:
         return cls(folder, found, chosen_because(folder, found, checkpoint, metric), vectors)
 
     def similar(
-        self, key: Key, *, filters: Filters | None = None, k: int = 10, exact: bool = True
+        self,
+        key: Key,
+        *,
+        filters: Filters | None = None,
+        leave_out: Sequence[Key] = (),
+        k: int = 10,
+        exact: bool = True,
     ) -> list[Neighbour]:
         """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
 
-        ``filters`` name values of features that items must have, as of ``Run.recommend``.
+        ``filters`` name values of features that items must have, ``leave_out`` keys that must not
+        be among the answers, as of ``Run.recommend``.
         All are compared, whatever ``exact`` is: an index is searched by ``Run``.
         """
         own = self.catalogue.ids([key], strict=True)[0]
         allowed = self.catalogue.columns.allowed(filters) if filters else None
-        return self._nearest(self.vectors[own], k, [own], allowed)
+        left_out = [own, *self.catalogue.ids(leave_out, strict=True)]
+        return self._nearest(self.vectors[own], k, left_out, allowed)
 
     def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
         """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""

@@ -34,7 +34,7 @@ from widemax.serving.schemas import (
 )
 from widemax.serving.served_run import POPULARITY, ServedRun
 from widemax.serving.work import BusyError, Deadline, TooSlowError, Workers
-from widemax.stores.postgres import DatabaseError
+from widemax.stores.postgres import DatabaseError, SlowDatabaseError
 from widemax.vocabulary.spelling import UnknownNameError
 
 WATCH_SECONDS = 2.0
@@ -52,6 +52,7 @@ _REFUSALS = {
     422: "A value is not allowed, or names nothing that there is.",
     429: "Too many answers are under way.",
     503: "The answer took too long, or the database gives none.",
+    504: "The database took longer than it may.",
 }
 
 RunParameter = Annotated[
@@ -105,13 +106,20 @@ class Application(FastAPI):
             raise WrongRunError(error) from error
 
     async def answer(
-        self, name: str | None, function: Callable[[ServedRun, Deadline], Any]
+        self,
+        name: str | None,
+        function: Callable[[ServedRun, Deadline], Any],
+        kind: str | None = None,
     ) -> Response:
-        """Return what a function makes of a run, in a thread; whatever goes wrong is an answer."""
+        """Return what a function makes of a run, in a thread; whatever goes wrong is an answer.
+
+        What is of a ``kind`` costs about the same each time (``Workers.do``).
+        """
         served = None
         try:
             served = self.run_named(name)
-            return await self.workers.do(partial(_rendered, function, served))
+            known = None if kind is None else (served.name, served.step, kind)
+            return await self.workers.do(partial(_rendered, function, served), known)
         except WrongRunError as error:
             cause = error.args[0]
             return error_response(404, str(cause), cause.suggestions)
@@ -121,6 +129,9 @@ class Application(FastAPI):
         except TooSlowError:
             seconds = self.workers.limits.seconds
             return error_response(503, f"the answer took longer than {seconds:g} seconds")
+        except SlowDatabaseError as error:
+            _LOGGER.warning("a request failed: %s", error)
+            return error_response(504, "the database took longer for a query than it may")
         except DatabaseError as error:
             # Where the database is, is no business of whoever asks.
             _LOGGER.warning("a request failed: %s", error)
@@ -288,7 +299,9 @@ class Application(FastAPI):
         if isinstance(asked, Response):
             return asked
         return await self.answer(
-            asked.run, partial(_each, asked, lambda served, query: served.recommend(query))
+            asked.run,
+            partial(_each, asked, lambda served, query: served.recommend(query)),
+            "recommend" if self.fleet.in_memory and asked.is_small() else None,
         )
 
     async def _similar_many(self, request: Request) -> Response:
@@ -299,7 +312,7 @@ class Application(FastAPI):
             return error_response(422, "give a key, or queries")
 
         def ask(served: ServedRun, query: SimilarRequest | SimilarQuery) -> dict[str, Any]:
-            return served.similar(str(query.key), query.k)
+            return served.similar(str(query.key), query.k, query.filters, query.leave_out)
 
         return await self.answer(asked.run, partial(_each, asked, ask))
 

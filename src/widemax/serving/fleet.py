@@ -12,6 +12,7 @@ from typing import TypeAlias
 from widemax.limits import check_whole
 from widemax.runs.chosen_checkpoint import trained_checkpoint
 from widemax.runs.description import DESCRIPTION, INDEX
+from widemax.runs.map import MapMethod
 from widemax.serving.limits import MOST_RUNS
 from widemax.serving.served_run import ServedRun
 from widemax.serving.store_pool import TablePlace
@@ -48,17 +49,18 @@ class Fleet:
         *,
         checkpoint: str = "best",
         place: TablePlace | None = None,
+        map_by: MapMethod = "pca",
     ) -> None:
         check_whole("the number of runs", len(folders), 1, MOST_RUNS)
         if place is not None and len(folders) > 1:
             raise ValueError(f"a table is of one run, and {len(folders)} are to be served from it")
-        self._checkpoint, self._table = checkpoint, place
+        self._checkpoint, self._table, self._map_by = checkpoint, place, map_by
         self._watched: VectorStore | None = None
         self._places: dict[str, _Place] = {}
         try:
             for name, folder in zip(names_of(folders), folders, strict=True):
                 seen, written = _stamps(folder), self._written()
-                served = ServedRun(name, folder, checkpoint=checkpoint, place=place)
+                served = self._loaded(name, folder)
                 content = (*_content(folder, checkpoint), written)
                 self._places[name] = _Place(served, (seen, written), content)
         except BaseException:
@@ -69,6 +71,11 @@ class Fleet:
     def names(self) -> list[str]:
         """The names of the runs; the first answers if none is named."""
         return list(self._places)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether no database is asked."""
+        return self._table is None
 
     def __iter__(self) -> Iterator[ServedRun]:
         return iter([place.served for place in self._places.values()])
@@ -99,7 +106,7 @@ class Fleet:
             try:
                 content = (*_content(folder, self._checkpoint), seen[1])
                 if content != place.content:
-                    served = ServedRun(name, folder, checkpoint=self._checkpoint, place=self._table)
+                    served = self._loaded(name, folder)
                     self._places[name] = _Place(served, seen, content)
                     place.served.close()
                     taken(served)
@@ -109,6 +116,11 @@ class Fleet:
                     "%s: step %s is served as before: %s", name, place.served.step, error
                 )
             place.seen = seen
+
+    def _loaded(self, name: str, folder: Path) -> ServedRun:
+        return ServedRun(
+            name, folder, checkpoint=self._checkpoint, place=self._table, map_by=self._map_by
+        )
 
     def _written(self, before: Written = None) -> Written:
         """Return which table the database has now; as ``before`` where it cannot be asked."""

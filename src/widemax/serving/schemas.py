@@ -25,6 +25,9 @@ from widemax.serving.limits import (
     MOST_VALUES,
 )
 
+_SMALL = 100
+"""Items that a question may name and ask for to be small."""
+
 Text = Annotated[StrictStr, Field(max_length=LONGEST_TEXT)]
 Count = Annotated[StrictInt, Field(ge=1, le=MOST_ANSWERS)]
 
@@ -67,8 +70,8 @@ class HistoryQuery(_Asked):
     ] = None
 
 
-class RecommendQuery(HistoryQuery):
-    """One question for what best follows a history."""
+class _Chosen(_Asked):
+    """Which items may be among the answers, and how many are wanted."""
 
     leave_out: Annotated[
         list[KeyText],
@@ -83,6 +86,11 @@ class RecommendQuery(HistoryQuery):
         ),
     ] = {}
     k: Annotated[Count, Field(description="How many items are wanted.")] = 10
+
+
+class RecommendQuery(_Chosen, HistoryQuery):
+    """One question for what best follows a history."""
+
     include_seen: Annotated[
         StrictBool, Field(description="Whether items of the history may be recommended again.")
     ] = False
@@ -126,28 +134,32 @@ class RecommendRequest(RecommendQuery, _Batched):
     ] = None
     run: RunName = None
 
+    def is_small(self) -> bool:
+        """Whether it is one plain question: others like it cost about the same."""
+        plain = self.queries is None and self.user is None and not (self.filters or self.exact)
+        length = len(self.history or ()) + len(self.leave_out)
+        return plain and length <= _SMALL and self.k <= _SMALL
 
-class SimilarQuery(_Asked):
+
+class SimilarQuery(_Chosen):
     """One question for what is most like an item."""
 
     key: Annotated[KeyText, Field(description="The key or the title of an item.")]
-    k: Annotated[Count, Field(description="How many items are wanted.")] = 10
 
 
-class SimilarRequest(_Batched):
+class SimilarRequest(_Chosen, _Batched):
     """A question, or several as ``queries``."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"key": "round-oak-letter-opener", "k": 3},
+                {"key": "round-oak-letter-opener", "filters": {"category": ["garden"]}, "k": 3},
                 {"queries": [{"key": "round-oak-letter-opener"}]},
             ]
         },
     )
     key: Annotated[KeyText | None, Field(description="The key or the title of an item.")] = None
-    k: Annotated[Count, Field(description="How many items are wanted.")] = 10
     queries: Annotated[list[SimilarQuery] | None, Field(min_length=1, max_length=MOST_QUERIES)] = (
         None
     )

@@ -20,6 +20,7 @@ from widemax.evaluation.list_metrics import BUCKETS, popularity_buckets
 from widemax.runs.catalogue import Neighbour
 from widemax.runs.from_store import recommend_from, similar_from
 from widemax.runs.kept_evaluation import stored_evaluation
+from widemax.runs.map import MapMethod
 from widemax.runs.run import Run
 from widemax.serving.schemas import HistoryQuery, RecommendQuery
 from widemax.serving.store_pool import StorePool, TablePlace
@@ -50,8 +51,9 @@ class ServedRun:
         *,
         checkpoint: str = "best",
         place: TablePlace | None = None,
+        map_by: MapMethod = "pca",
     ) -> None:
-        self.name, self.folder = name, folder
+        self.name, self.folder, self._map_by = name, folder, map_by
         self.run = Run(folder, checkpoint=checkpoint)
         self.run.prepare()
         self._pool = None if place is None else StorePool(place, self.run)
@@ -68,6 +70,9 @@ class ServedRun:
         self._keys: list[str] = self._texts.to_list()
         self._features = list(self.run.columns.columns.items())
         self._ask_once()
+        if map_by != "pca" and self.run.has_vectors:
+            # Now: it takes longer than an answer may.
+            _ = self._map
 
     def _ask_once(self) -> None:
         """Ask what clients will, so that none waits for what is compiled or computed once."""
@@ -141,19 +146,26 @@ class ServedRun:
         history: Sequence[Key] = asked.history or []
         if asked.history is None and asked.user is not None:
             history = [each.key for each in self.run.history(asked.user)]
-        keys = [each.key for each in found]
-        reasons = self.run.reasons(keys, history[-_MOST_REASONS:])
-        items = [
-            {**item, "reason": None if reason is None else _reason(reason)}
-            for item, reason in zip(self._scored(found), reasons, strict=True)
-        ]
+        items = self._scored(found)
+        last = list(dict.fromkeys(history[-_MOST_REASONS:]))
+        seen = self._catalogue.ids(last) if items and self.run.has_vectors else []
+        reasons = self.run.reasons_of_rows([each["row"] for each in items], seen)
+        for item, reason in zip(items, reasons, strict=True):
+            item["reason"] = None if reason is None else _reason(reason)
         return {"run": self.name, "step": self.step, "items": items}
 
-    def similar(self, key: str, k: int) -> dict[str, Any]:
+    def similar(
+        self,
+        key: str,
+        k: int,
+        filters: dict[str, Any] | None = None,
+        leave_out: Sequence[str] = (),
+    ) -> dict[str, Any]:
         """Return what is most like an item."""
-        found = self._from_store(lambda store: similar_from(store, self._catalogue, key, k=k))
+        chosen: dict[str, Any] = {"filters": filters or None, "leave_out": leave_out, "k": k}
+        found = self._from_store(lambda store: similar_from(store, self._catalogue, key, **chosen))
         if found is None:
-            found = self.run.similar(key, k=k)
+            found = self.run.similar(key, **chosen)
         own = self._keys[self.row_of(key)]
         return {"run": self.name, "step": self.step, "key": own, "items": self._scored(found)}
 
@@ -191,7 +203,7 @@ class ServedRun:
     def _scored(self, found: Sequence[Neighbour]) -> list[dict[str, Any]]:
         rows = self._catalogue.rows_of([each.key for each in found])
         return [
-            {**self.item(row), "score": each.score}
+            self.item(row) | {"score": each.score}
             for row, each in zip(rows, found, strict=True)
             if row is not None
         ]
@@ -226,7 +238,7 @@ class ServedRun:
     @cached_property
     def _map(self) -> bytes:
         with self._lock:
-            return self.run.map().astype("<f4").tobytes()
+            return self.run.map(self._map_by).astype("<f4").tobytes()
 
     def map(self) -> bytes:
         """Return where each class stands, as little-endian float32 pairs."""

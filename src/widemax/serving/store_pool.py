@@ -11,6 +11,9 @@ from widemax.runs.run import Run
 from widemax.stores.addresses import PostgresAddress
 from widemax.stores.searching import VectorStore
 
+QUERY_SECONDS = 5.0
+"""How long the database may take for a query: less than an answer may, so that this is said."""
+
 
 class TablePlace(NamedTuple):
     """Where the items of a run are."""
@@ -19,6 +22,8 @@ class TablePlace(NamedTuple):
     """The database."""
     table: str
     """The name of the table."""
+    seconds: float = QUERY_SECONDS
+    """How long a query may take."""
 
 
 class StorePool:
@@ -50,7 +55,7 @@ class StorePool:
                 store.close()
 
     def _opened(self) -> VectorStore:
-        store = VectorStore(self._place.address, self._place.table)
+        store = VectorStore(*self._place)
         try:
             store.check_run(*self._run.identity(), self._run.folder)
             if not store.manifest.point_dimension:

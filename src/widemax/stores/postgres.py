@@ -13,6 +13,9 @@ from widemax.vocabulary.spelling import quoted
 
 EXTRA = "postgres"
 
+_CANCELLED = "57014"
+"""The code of a query that ran into ``statement_timeout``, or was cancelled by somebody."""
+
 # PostgreSQL cuts names off at 63 bytes; what is appended while a table is written must fit.
 _NAME = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_]{0,39})\.)?([A-Za-z_][A-Za-z0-9_]{0,39})")
 
@@ -51,6 +54,10 @@ class DatabaseError(ValueError):
     """A database cannot be reached, or refuses what it is asked."""
 
 
+class SlowDatabaseError(DatabaseError):
+    """A database took longer for a query than it may."""
+
+
 @contextmanager
 def database_errors(address: PostgresAddress) -> Iterator[None]:
     """Turn what the driver raises into a ``DatabaseError`` that names the database."""
@@ -60,7 +67,8 @@ def database_errors(address: PostgresAddress) -> Iterator[None]:
     except psycopg.Error as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         # Not "from error": what a driver says of a connection may hold the password.
-        raise DatabaseError(f"{address}: {address.hidden_in(reason)}") from None
+        kind = SlowDatabaseError if error.sqlstate == _CANCELLED else DatabaseError
+        raise kind(f"{address}: {address.hidden_in(reason)}") from None
 
 
 def use_vectors(connection: Any, address: PostgresAddress) -> None:

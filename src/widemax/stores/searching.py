@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.filters import Filters
-from widemax.limits import check_whole
+from widemax.limits import check_positive, check_whole
 from widemax.stores.addresses import PostgresAddress
 from widemax.stores.conditions import conditions_of
 from widemax.stores.manifest import FORMAT_VERSION, MANIFEST_TABLE, StoreManifest
@@ -60,11 +60,15 @@ class VectorStore:
     """The items of a run in PostgreSQL, open to be searched; threads may share one.
 
     Searches go by the index, further until ``k`` items are found that filters let through; where
-    the index has no more, all rows are compared. Give it back with ``close``.
+    the index has no more, all rows are compared. Give it back with ``close``. A query may take
+    ``seconds``; by default as long as the server lets it.
     """
 
-    def __init__(self, address: str, table: str = DEFAULT_TABLE) -> None:
+    def __init__(
+        self, address: str, table: str = DEFAULT_TABLE, seconds: float | None = None
+    ) -> None:
         self.address = PostgresAddress(address)
+        self._seconds = None if seconds is None else check_positive("seconds", seconds)
         schema, name = check_table_name(table)
         sql = driver("sql")
         within = [schema] if schema else []
@@ -89,6 +93,9 @@ class VectorStore:
         connection = connected(self.address, autocommit=True)
         try:
             connection.read_only = True
+            if self._seconds is not None:
+                milliseconds = str(min(2**31 - 1, max(1, round(1000 * self._seconds))))
+                set_option(connection, "statement_timeout", milliseconds)
             manifest, oid = self._read_manifest(connection)
             use_vectors(connection, self.address)
             set_breadth(connection, manifest.search_breadth)
@@ -275,7 +282,12 @@ def set_breadth(connection: Any, breadth: int) -> None:
         ("hnsw.max_scan_tuples", str(_ALL_TUPLES)),
         ("hnsw.scan_mem_multiplier", "8"),
     ):
-        connection.execute("select set_config(%s, %s, false)", [name, value])
+        set_option(connection, name, value)
+
+
+def set_option(connection: Any, name: str, value: str) -> None:
+    """Give a setting of the server another value, for this connection alone."""
+    connection.execute("select set_config(%s, %s, false)", [name, value])
 
 
 def nearest_rows(
