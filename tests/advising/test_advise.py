@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from widemax.advising import Machine, Popularity, advise
 from widemax.advising import machine as machines
+from widemax.advising.fitting import fitted_costs
 from widemax.advising.machine import steps_of
 from widemax.advising.memory import memory_of
 from widemax.advising.work import OPERATIONS, work_of
@@ -189,7 +190,8 @@ def test_the_costs_of_operations_are_found_again():
     matrix = np.array([[row[name] for name in OPERATIONS] for row in rows])
     seconds = matrix @ np.array([known[name] for name in OPERATIONS])
     seconds *= drawn.uniform(0.95, 1.05, len(seconds))
-    fitted = machines._fitted(matrix, seconds)
+    typical = np.array([machines._TYPICAL[name] for name in OPERATIONS])
+    fitted = fitted_costs(matrix, seconds, typical)
     predicted = matrix @ fitted
     assert predicted == pytest.approx(seconds, rel=0.2)
     for name, cost in zip(OPERATIONS, fitted, strict=True):

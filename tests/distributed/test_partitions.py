@@ -10,7 +10,7 @@ from tests.distributed.processes import measured_by_all
 from widemax.data import read_source
 from widemax.distributed import Wire, counted_vocabulary
 
-OPTIONS = ({}, {"min_count": 3}, {"max_size": 7, "unknown": "<rare>"}, {"where": "day > 1"})
+OPTIONS = ({}, {"min_count": 3}, {"max_size": 7}, {"where": "day > 1"})
 
 
 def item(drawn):

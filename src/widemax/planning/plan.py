@@ -107,7 +107,7 @@ def plan(load: Workload, cluster: Cluster, costs: Costs | None = None) -> ScaleP
 
     >>> made = plan(Workload(classes=10**9, dimension=128, batch_size=64 * 512), Cluster(nodes=64))
     >>> made.divided.bottleneck, round(made.copied.memory["tables"] / made.divided.memory["tables"])
-    ('bandwidth', 64)
+    ('bytes', 64)
     """
     costs = costs or Costs.typical()
     return ScalePlan(

@@ -37,7 +37,7 @@ class Workload:
 
     >>> load = Workload(classes=10**9, dimension=128, batch_size=32768)
     >>> round(load.touched(32768 / 64).classes)
-    1303
+    1231
     """
 
     classes: int
