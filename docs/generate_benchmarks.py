@@ -32,9 +32,9 @@ def _lines(root: Path) -> Iterator[str]:
     yield "# Measured"
     yield ""
     yield "What the scripts of `benchmarks/` and `experiments/` printed when they were last run"
-    yield "for the record, and the command of each. A bar is what `--check` holds a figure to; times"
-    yield "are of a machine that other programs use too, ratios are taken within one run. `make"
-    yield "bench` and `make experiments` run them all."
+    yield "for the record, and the command of each. A bar is what `--check` holds a figure to."
+    yield "Times are of a machine that other programs use too; ratios are taken within one run."
+    yield "`make bench` and `make experiments` run them all."
     silent = []
     for folder, about in FOLDERS.items():
         yield from ["", f"## {folder.capitalize()}", "", about]
