@@ -94,6 +94,8 @@ class Soak:
 
     def _kill(self, number):
         verb, at_work, fault = run_kill(self.workshop, number, self.seed, self.durations)
+        # How long a verb takes changes with what else the machine does: kills must hit it.
+        self.durations[verb] *= 1.1 if at_work else 0.8
         if not fault:
             return at_work, []
         torn = "torn" in fault or "another model" in fault
