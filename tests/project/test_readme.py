@@ -43,6 +43,25 @@ def test_the_first_screen_prints_what_it_says(tmp_path):
     assert (done.stdout, done.stderr) == (said, "")
 
 
+def test_the_objective_of_the_page_trains(tmp_path):
+    code = next(code for _, code in blocks_of(ENGLISH) if "declare.objective" in code)
+    command = next(text for _, text in blocks_of(ENGLISH) if "--plugin focal.py" in text).split()
+    (tmp_path / "focal.py").write_text(code, encoding="utf-8")
+    lines = [f"user{n % 20},item{n * n % 31},{n}" for n in range(400)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *lines]))
+    words = [word.replace("log.parquet", "log.csv") for word in command[1:]]
+    done = subprocess.run(
+        [sys.executable, "-m", "widemax", *words, "--epochs", "1", "--threads", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "objective focal" in done.stderr
+    assert "finished after" in done.stderr
+
+
 def test_both_languages_have_the_same_commands_and_figures():
     assert commands_of(ENGLISH) == commands_of(CHINESE)
     english, chinese = (

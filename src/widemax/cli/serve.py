@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,7 +12,6 @@ from widemax.cli.answers import CheckpointName, FromDatabase, Table, database_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.extras import import_extra
-from widemax.runs.map import MapMethod, check_map_method
 from widemax.stores.addresses import Place
 
 HOST, PORT = "127.0.0.1", 8000
@@ -46,7 +45,7 @@ def serve(
         ),
     ] = None,
     map_by: Annotated[
-        MapMethod,
+        Literal["pca", "umap"],  # MapMethod, whose module loads NumPy
         typer.Option(
             "--map", help="How the map is drawn: pca, or umap where umap-learn is installed."
         ),
@@ -80,11 +79,12 @@ def serve_runs(
     database: Place | None = None,
     table: str = "",
     query_timeout: float | None = None,
-    map_by: MapMethod = "pca",
+    map_by: Literal["pca", "umap"] = "pca",
     checkpoint: str = "best",
 ) -> None:
     """Load runs, say where they are served, and serve them."""
     from widemax.runs.description import check_run
+    from widemax.runs.map import check_map_method
 
     address = database_of(database, table)
     if address is not None and len(runs) > 1:
