@@ -66,8 +66,8 @@ ARROWS: Graph = {
         "reporting": "comparison config evaluation runs storage",
         "serving": "config declarations evaluation limits runs storage stores vocabulary",
         "cli": "advising auditing comparison config data declarations distributed evaluation "
-        "extras filters heads kernels objectives planning reporting runs sampling scoring serving "
-        "storage stores training validation vectors vocabulary",
+        "extras filters heads kernels limits objectives planning reporting runs sampling scoring "
+        "serving storage stores training validation vectors vocabulary",
     }.items()
 }
 

@@ -1,9 +1,10 @@
-"""Checks on plain numbers, for rooms that answer without torch; ``validation`` has the others."""
+"""What numbers may be and what cores there are, without torch; ``validation`` has other checks."""
 
 from __future__ import annotations
 
 import math
 import operator
+import os
 from typing import SupportsIndex
 
 ABSENT = -1
@@ -39,6 +40,13 @@ def check_fraction(name: str, value: float) -> float:
     if not (is_finite(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
     return float(value)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use; not every system says which."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def is_finite(value: float) -> bool:

@@ -10,7 +10,7 @@ from widemax import optim
 from widemax.optim import base
 
 STEPS = 50
-TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13}
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
 
 
 class Reference:
@@ -126,7 +126,8 @@ def test_equals_the_dense_reference(name, dtype, shape, weight_decay, decoupled)
         optimiser.step()
         reference.step(ids, values)
     error = (parameter.double() - reference.weight).abs().max().item()
-    assert error < TOLERANCE[dtype]
+    # Decay apart from the gradient rounds a row once more in each step.
+    assert error < TOLERANCE[dtype] * (2 if decoupled else 1)
     assert torch.equal(parameter[-1], untouched)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -20,6 +19,7 @@ from widemax.cli.answers import AsJson, path_of, strict_json
 from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
+from widemax.limits import usable_cores
 
 if TYPE_CHECKING:
     from widemax.comparison.race import Race, Terms
@@ -88,7 +88,7 @@ def compare(
             equal=_one_of("equal", equal, ("time", "steps")),
             rates=rates,
             seeds=seeds,
-            workers=workers or _num_cores(),
+            workers=workers or usable_cores(),
         )
         named = {
             "heads": _names(heads),
@@ -109,13 +109,6 @@ def seconds_of(text: str) -> float:
     if not found or not float(found[1]):
         raise ValueError(f"budget must be a time such as 90s, 10m or 2h, got {text!r}")
     return float(found[1]) * _UNITS[found[2]]
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use; not every system says which."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _one_of(name: str, value: str, choices: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import statistics
 import sys
@@ -22,6 +21,7 @@ from widemax.config import Config
 from widemax.data import Sequences
 from widemax.data.summary import DataSummary
 from widemax.distributed import Ranks
+from widemax.limits import usable_cores
 from widemax.models.building import build_model, build_steps
 from widemax.planning.cluster import Cluster
 from widemax.planning.costs import Costs
@@ -105,7 +105,7 @@ def fit(cases: Sequence[Case], found: dict[int, list[Timed]]) -> Costs:
 
 def this_machine(processes: int) -> Cluster:
     """Return this machine with so many processes."""
-    return Cluster(processes=processes, cores=os.cpu_count() or 1)
+    return Cluster(processes=processes, cores=usable_cores())
 
 
 def time_steps(cases: Sequence[Case], processes: int) -> list[Timed]:

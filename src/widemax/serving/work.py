@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -11,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from widemax.limits import usable_cores
 from widemax.serving.limits import Limits
 
 _ENOUGH, _SHORT_SECONDS = 5, 0.003
@@ -81,7 +81,7 @@ class Workers:
         self.limits = limits
         self.busy = 0
         """Answers that are under way or wait for a thread, those given up included."""
-        self.threads = threads or max(1, min(8, len(os.sched_getaffinity(0))))
+        self.threads = threads or min(8, usable_cores())
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._started = False
         self._own_costs: dict[Hashable, _Cost] = {}
