@@ -46,7 +46,8 @@ def train(rank: int, size: int, port: int, path: Path, epochs: int, seed: int, o
     )
     if size > 1:
         Ranks().attach(steps)
-    steps.take(0, 0.0)  # loads kernels
+    steps.take(0, 0.0)  # loads kernels, as the meeting does
+    steps.publish()
     dist.barrier()
     total = epochs * steps.per_epoch
     start, clock = time.process_time(), time.perf_counter()

@@ -53,13 +53,16 @@ def trained_by(together):
 def brute_force(size):
     before = made()
     start, found = tables(before), [trained_by(Alone(rank, size))[1] for rank in range(size)]
-    averaged = []
+    averaged, errors = [], []
     for place, table in enumerate(start):
         moved = torch.stack([each[place] - table for each in found])
         touched = (moved != 0).any(2).sum(0).clamp(min=1)
         gain = touched.clamp(max=1.75) / touched
         averaged.append(table + moved.sum(0) * gain[:, None])
-    return averaged
+        # A move is sent in units of its row's largest / 32,767, to the nearest; then float32.
+        largest = moved.abs().amax(2).sum(0) * gain
+        errors.append((largest / 65_534)[:, None] + 4e-7)
+    return averaged, errors
 
 
 def work(groups):
@@ -87,8 +90,8 @@ def test_rows_move_by_less_than_twice_the_mean_where_they_were_touched(measured)
     for size in (2, 3):
         for rank in range(size):
             tables, inputs = found[rank][size]
-            for table, wanted in zip(tables, expected[size], strict=True):
-                torch.testing.assert_close(table, wanted, rtol=0, atol=1e-6)
+            for table, wanted, error in zip(tables, *expected[size], strict=True):
+                assert ((table - wanted).abs() <= error).all()
             # Bit for bit the same in all processes.
             for table, first in zip(tables, found[0][size][0], strict=True):
                 assert torch.equal(table, first)

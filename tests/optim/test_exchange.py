@@ -1,6 +1,5 @@
 """Two processes on half a batch each have the gradients of one on all of it."""
 
-import multiprocessing
 import socket
 import warnings
 
@@ -10,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.forked import FORKS
 from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.optim import exchange_rows, optimizer_for
 from widemax.sampling import AllClassesSampler
@@ -106,12 +106,11 @@ def run(rank, port, results):
 @pytest.fixture(scope="module")
 def answers():
     """What two processes answer, over gloo on this machine."""
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
+    results = FORKS.Queue()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes = [context.Process(target=run, args=(rank, port, results)) for rank in (0, 1)]
+    processes = [FORKS.Process(target=run, args=(rank, port, results)) for rank in (0, 1)]
     for each in processes:
         each.start()
     try:

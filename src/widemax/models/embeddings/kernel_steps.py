@@ -112,8 +112,8 @@ class Word2VecSteps:
     the parameters, with rows of whole registers, until ``publish``.
 
     The head must be negative sampling by fixed frequencies, or a tree, without biases
-    (``GradientSteps`` trains any). Several processes share the jobs of each step, and every 8 steps
-    a row becomes the mean of what it is in those that touched it.
+    (``GradientSteps`` trains any). Several processes share the jobs of each step, and every 25
+    steps a row moves by what it moved in those that touched it (see ``average_rows``).
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.data.encode_text("a b c d\\n" * 99)
