@@ -1,6 +1,7 @@
 """``widemax advise``: the decision table, the cost model, what is kept, and the way to a run."""
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -200,8 +201,9 @@ def test_the_costs_of_operations_are_found_again():
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A machine that is measured at once, and how often it was."""
+    """A quiet machine that is measured at once, and how often it was."""
     calls = []
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0), raising=False)
 
     def measure(*, progress=None):
         calls.append(1)
@@ -225,6 +227,16 @@ def test_a_machine_is_measured_once_and_kept(quick, tmp_path, monkeypatch):
     costs = {**TYPICAL.costs, "products": -1.0}
     path.write_text(json.dumps({"costs": costs}))
     assert not Machine.this().kept
+
+
+def test_a_machine_that_is_busy_is_measured_again(quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "getloadavg", lambda: (64.0, 64.0, 64.0), raising=False)
+    assert Machine.this().busy
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 64.0, 64.0), raising=False)
+    quiet = Machine.this()
+    assert (len(quick), quiet.kept, quiet.busy) == (2, False, False)
+    assert Machine.this().kept
 
 
 def test_fault_31_it_works_without_a_home_to_write_to(quick, tmp_path, monkeypatch):

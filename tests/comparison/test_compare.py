@@ -3,16 +3,16 @@
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests import forked
 from widemax.cli.app import app
+from widemax.comparison import trial
 
 FLAGS = (
     "--heads=full,sampled",
@@ -43,7 +43,7 @@ def log(tmp_path_factory):
 
 def compared(log, folder, *flags):
     return [
-        *(sys.executable, "-m", "widemax", "compare", str(log), "--folder", str(folder)),
+        *("-m", "widemax", "compare", str(log), "--folder", str(folder)),
         *(*FLAGS, "--budget=10m", "--json", *flags),
     ]
 
@@ -59,7 +59,7 @@ def table(text):
 @pytest.fixture(scope="module")
 def race(log, tmp_path_factory):
     folder = tmp_path_factory.mktemp("race") / "comparison"
-    said = subprocess.run(compared(log, folder), capture_output=True, text=True, check=True)
+    said = forked.run(compared(log, folder), check=True)
     return folder, said.stdout
 
 
@@ -99,15 +99,10 @@ def test_a_comparison_that_was_killed_ends_with_the_same_table(race, log, tmp_pa
     plan = json.loads((race[0] / "comparison.json").read_text())
     (folder / "comparison.json").write_text(json.dumps(plan))
     for _ in range(KILLS):
-        process = subprocess.Popen(
-            compared(log, folder, "--resume"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(drawn.uniform(2.0, 9.0))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    said = subprocess.run(
-        compared(log, folder, "--resume"), capture_output=True, text=True, check=True
-    )
+        process = forked.Program(compared(log, folder, "--resume"))
+        time.sleep(drawn.uniform(1.0, 8.0))
+        process.close()
+    said = forked.run(compared(log, folder, "--resume"), check=True)
     assert table(said.stdout) == table(race[1])
 
 
@@ -134,10 +129,10 @@ def test_a_contender_that_diverges_is_reported_and_ends_nothing(log, tmp_path):
     plugin = tmp_path / "broken.py"
     plugin.write_text(BROKEN)
     command = compared(log, tmp_path / "comparison", "--rates=1")
-    command[3:3] = ["--plugin", str(plugin)]
+    command[2:2] = ["--plugin", str(plugin)]
     command = [each.replace("=sampled-softmax", "=sampled-softmax,broken") for each in command]
     command = [each for each in command if each != "--heads=full,sampled"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = forked.run(command, check=True)
     rows = {row["name"]: row for row in json.loads(said.stdout)}
     assert rows["sampled-softmax, unigram"]["value"] > 0
     assert "step" in rows["broken, unigram"]["failed"]
@@ -152,3 +147,20 @@ def broken(target_scores, candidate_scores, **draws):
     """Return a loss that is not a number."""
     return wm.sampled_softmax(target_scores, candidate_scores, **draws) * float("nan")
 '''
+
+
+def _measured_by_two_threads(job):
+    torch.set_num_threads(2)
+    trial._measure = lambda job: {"threads": torch.get_num_threads()}
+    trial.work(job)
+
+
+def test_a_contender_is_measured_with_the_threads_that_it_trains_with(log, tmp_path):
+    job = trial.Job(
+        source=str(log), kind="csv", settings={"threads": 1}, folder=str(tmp_path / "run"),
+        result=str(tmp_path / "measured.json"),
+    )  # fmt: skip
+    measuring = forked.FORKS.Process(target=_measured_by_two_threads, args=(job,))
+    measuring.start()
+    measuring.join()
+    assert trial.result_of(tmp_path / "measured.json")["threads"] == 1

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import re
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ from widemax.comparison.contenders import Contender
 from widemax.comparison.race import VALIDATIONS, Terms, steps_of
 from widemax.comparison.schedule import Schedule, Trial, cost_of, factors_of, rounds_of
 from widemax.comparison.standings import standings_of
+from widemax.comparison.trial import median_seconds
 
 
 def result(trial, until, value, metric="ndcg@20", error=0.01, **others):
@@ -101,6 +103,16 @@ def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_w
         steps_of(measured, Terms(budget=needed - 1))
     usual = {name: {**each, "usual_steps": 70} for name, each in measured.items()}
     assert steps_of(usual, Terms(budget=36000)) == {"full": 70, "nce": 70}
+
+
+def test_a_step_that_is_held_up_does_not_shorten_the_race(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def take(step):
+        clock[0] += 3.0 if step == 1 else 0.25
+
+    assert median_seconds(take) == 0.25
 
 
 def test_contenders_within_the_spread_of_the_first_are_marked():

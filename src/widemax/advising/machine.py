@@ -25,6 +25,7 @@ from widemax.advising.work import OPERATIONS, Work, work_of
 from widemax.config import Config
 from widemax.data import Sequences
 from widemax.data.summary import DataSummary
+from widemax.limits import usable_cores
 from widemax.models.building import build_model, build_steps
 from widemax.sampling import UnigramSampler
 from widemax.storage.files import atomic_write, make_folder, read_text
@@ -89,6 +90,8 @@ class Machine:
     """Seconds by operation, see ``widemax.advising.work.OPERATIONS``."""
     kept: bool = False
     """Whether it was measured before and read from the user's cache."""
+    busy: bool = False
+    """Whether other programs ran beside the measurement, which is then not kept."""
 
     @classmethod
     def typical(cls) -> Machine:
@@ -99,21 +102,28 @@ class Machine:
     def this(cls, *, again: bool = False, progress: Progress | None = None) -> Machine:
         """Return this machine: as it was kept, or measured in about ten seconds.
 
-        Where no cache can be written it is measured each time.
+        Where no cache can be written it is measured each time, and so is a machine that is busy
+        with other programs: threads that wait for each other can take ten times as long there.
         """
         path = _place()
         if path is not None and not again:
             costs = _kept(path)
             if costs is not None:
                 return cls(name=machine_name(), costs=costs, kept=True)
+        busy = is_busy()
         costs = measure(progress=progress)
-        if path is not None:
+        if path is not None and not busy:
             _keep(path, costs)
-        return cls(name=machine_name(), costs=costs)
+        return cls(name=machine_name(), costs=costs, busy=busy)
 
     def seconds(self, work: Work) -> float:
         """Return how long all operations of a step take, one after the other."""
         return float(sum(self.costs[name] * number for name, number in work.items()))
+
+
+def is_busy() -> bool:
+    """Return whether other programs had half of the cores or more in the last minute."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > usable_cores() / 2
 
 
 def machine_name() -> str:

@@ -178,6 +178,8 @@ def _costs(advice: Advice) -> Text:
     shown = ", ".join(f"{name} {_size(size)}" for name, size in parts if size > 1e6)
     lines.append(f"memory about {_size(sum(memory.values()))}: {shown}")
     how = "measured before" if advice.machine.kept else "measured now"
+    if advice.machine.busy:
+        how += " beside other programs: ask again on a quiet machine"
     lines.append(f"on {printable(advice.machine.name)}, {how}")
     return Text("\n".join(lines))
 
