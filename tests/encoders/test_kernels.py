@@ -161,7 +161,7 @@ def test_halves_name_the_last_classes_and_those_before_them(last, way, more):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("size", [6, 16, 48])  # by torch, and of one register or more
+@pytest.mark.parametrize("size", [6, 16, 64])  # less than a tile, and whole ones
 @pytest.mark.parametrize("short", [False, True])  # rows in their order, or the longest first
 def test_states_and_gradients_are_those_of_torchs_lstm(layers, size, short):
     lstm = nn.LSTM(DIMENSION, size, layers, batch_first=True)
@@ -176,6 +176,29 @@ def test_states_and_gradients_are_those_of_torchs_lstm(layers, size, short):
         torch.autograd.grad((found * ways).sum(), inputs),
         torch.autograd.grad((expected * ways).sum(), inputs),
         strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_rows_through_the_steps_on_one_core_or_two(threads):
+    lstm = nn.LSTM(DIMENSION, 32, batch_first=True)
+    vectors = torch.randn(ITEMS, DIMENSION, requires_grad=True)
+    generator = torch.Generator().manual_seed(0)
+    places = torch.randint(ITEMS, (101, 4), generator=generator)
+    places[3:40, 2:], places[50] = -1, -1
+    inputs, known = [vectors, *lstm.parameters()], (places >= 0)[..., None]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = torch.where(known, read_rows(lstm, vectors, places), 0.0)
+        gradients = torch.autograd.grad(found.square().sum(), inputs)
+    finally:
+        torch.set_num_threads(before)
+    expected = torch.where(known, lstm(vectors_at(vectors, places))[0], 0.0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    for one, other in zip(
+        gradients, torch.autograd.grad(expected.square().sum(), inputs), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 

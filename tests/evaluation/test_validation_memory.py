@@ -1,9 +1,10 @@
 """What validation holds beside the model does not grow with the catalogue."""
 
-import subprocess
 import sys
 
 import pytest
+
+from tests import forked
 
 MOST = 256 * 2**20  # less than a copy of the table
 NUM_CLASSES = 2_000_000
@@ -48,6 +49,5 @@ print(resident("VmHWM") - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process as Linux has it")
 @pytest.mark.parametrize("asked", ["ndcg@20", "windows"])
 def test_validation_of_two_million_classes_holds_little_beside_the_model(asked):
-    command = [sys.executable, "-c", PROGRAM, str(NUM_CLASSES), asked]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = forked.run(["-c", PROGRAM, NUM_CLASSES, asked], check=True)
     assert int(done.stdout) <= MOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor, nn
 
 from widemax.encoders.contexts import vectors_at
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
-from widemax.kernels.encoders.pooling import attended_rows, spread_attention
 from widemax.validation import check_fraction, check_whole
 
 _MOST_HEADS = 2**10
@@ -54,6 +54,11 @@ def attend_rows(vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
     return pooled
 
 
+def _kernels() -> Any:
+    """Return the kernels of pooling, which load Numba: a reader who trains nothing does not."""
+    return import_module("widemax.kernels.encoders.pooling")
+
+
 def _attend_rows(vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
     return attention_pool(vectors_at(vectors, places), query, places >= 0)
 
@@ -63,7 +68,7 @@ class _AttendRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
-        found = attended_rows(*(each.numpy() for each in (vectors, places, query)))
+        found = _kernels().attended_rows(*(each.numpy() for each in (vectors, places, query)))
         pooled, weights = map(torch.from_numpy, found)
         ctx.save_for_backward(vectors, places, query, pooled, weights)
         return pooled
@@ -74,7 +79,7 @@ class _AttendRows(torch.autograd.Function):
         if is_asked_for_a_graph():
             return plain_gradients(_attend_rows, inputs[:3], ctx.needs_input_grad, (grad,))
         arrays = (each.numpy() for each in (grad.contiguous(), *inputs))
-        by_vectors, by_query = map(torch.from_numpy, spread_attention(*arrays))
+        by_vectors, by_query = map(torch.from_numpy, _kernels().spread_attention(*arrays))
         return by_vectors, None, by_query
 
 

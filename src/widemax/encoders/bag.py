@@ -46,7 +46,7 @@ class BagEncoder(nn.Module):
         """Return the hidden states, [B, D]."""
         context = check_ids("context", context, self.num_classes, absent=True)
         known = context >= 0
-        starts = bag_starts(known.sum(-1))
+        starts = bag_starts(known.sum(-1)) if len(context) > 1 else context.new_zeros(len(context))
         return embedding_bag(context[known], self.weight, starts, mode="mean", sparse=True)
 
     def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from widemax.encoders.contexts import vectors_at
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
@@ -30,7 +30,7 @@ def read_rows(lstm: nn.LSTM, vectors: Tensor, places: Tensor) -> Tensor:
     """
     weights = list(lstm.parameters())
     takes = kernels_take(vectors, *weights) and not torch.is_autocast_enabled("cpu")
-    if not takes or lstm.hidden_size % _kernels().LANES:
+    if not takes:
         # On CPUs without an LSTM in half precision torch fails under autocast: there the
         # recurrence stays as wide as it is.
         with torch.autocast("cpu", enabled=False):
@@ -91,7 +91,7 @@ def _states(
 
 
 class _States(torch.autograd.Function):
-    """Step by step: products by the library, all else by a kernel while it is in the cache."""
+    """By kernels that take some rows through all steps while they are in the cache."""
 
     @staticmethod
     def forward(
@@ -104,59 +104,70 @@ class _States(torch.autograd.Function):
         bias: Tensor,
         other_bias: Tensor,
     ) -> Tensor:
-        (rows, length), size = places.shape, by_state.shape[1]
-        projected = torch.addmm(bias + other_bias, vectors, by_input.T)
-        gates = vectors.new_empty(rows, length, 4 * size)
-        cells = vectors.new_zeros(rows, length + 1, size)
-        states = vectors.new_zeros(rows, length, size)
-        counts, kernels = _active(lengths, length), _kernels()
-        arrays = [each.numpy() for each in (gates, projected, places, cells, states)]
-        for step, count in enumerate(counts):
-            own = gates[:count, step]
-            if step:
-                torch.mm(states[:count, step - 1], by_state.T, out=own)
-            else:
-                own.zero_()
-            kernels.step_forward(*arrays, step, count)
+        kernels = _kernels()
+        wide = _widened(kernels.WIDTH, by_input, by_state, bias + other_bias)
+        projected = torch.addmm(wide.bias, vectors, wide.by_input.T)
+        counts = _active(lengths, places.shape[1])
+        arrays = (each.numpy() for each in (projected, places, counts, wide.by_state))
+        states, gates, cells = map(torch.from_numpy, kernels.read_forward(*arrays))
         inputs = (vectors, places, lengths, by_input, by_state, bias, other_bias)
-        ctx.save_for_backward(*inputs, gates, cells, states)
-        ctx.counts = counts
-        return states
+        ctx.save_for_backward(*inputs, states, gates, cells, counts)
+        return states[:, :, : by_state.shape[1]]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        *inputs, gates, cells, states = ctx.saved_tensors
+        *inputs, states, gates, cells, counts = ctx.saved_tensors
         if is_asked_for_a_graph():
             return plain_gradients(_states, inputs, ctx.needs_input_grad, (grad,))
-        vectors, places, _, by_input, by_state, *_ = inputs
-        rows, size, kernels = len(places), by_state.shape[1], _kernels()
-        by_projected = vectors.new_zeros(len(vectors), 4 * size)
-        by_gates = vectors.new_empty(rows, 4 * size)
-        by_later, by_cells = vectors.new_zeros(2, rows, size).unbind()
-        by_weight = torch.zeros_like(by_state)
-        given = (grad.contiguous(), by_later, by_cells, gates, cells, places)
-        arrays = [each.numpy() for each in given]
-        written = (by_gates.numpy(), by_projected.numpy())
-        for step in reversed(range(len(ctx.counts))):
-            count = ctx.counts[step]
-            own = by_gates[:count]
-            kernels.step_back(*arrays, step, count, *written)
-            if step:
-                torch.mm(own, by_state, out=by_later[:count])
-                by_weight.addmm_(own.T, states[:count, step - 1])
+        vectors, places, _, by_input, by_state, bias, _ = inputs
+        kernels, size = _kernels(), by_state.shape[1]
+        wide = _widened(kernels.WIDTH, by_input, by_state, bias)
+        grad = pad(grad, (0, states.shape[2] - size)).contiguous()
+        given = (grad, states, gates, cells, places, counts, wide.by_state)
+        found = kernels.read_back(*(each.numpy() for each in given), len(vectors))
+        by_projected, by_weight = map(torch.from_numpy, found)
+        by_projected = _narrowed(by_projected.T, size).T
         by_bias = by_projected.sum(0)
         return (
             by_projected @ by_input if ctx.needs_input_grad[0] else None,
             None,
             None,
             by_projected.T @ vectors,
-            by_weight,
+            _narrowed(by_weight, size)[:, :size],
             by_bias,
             by_bias.clone(),
         )
 
 
-def _active(lengths: Tensor, length: int) -> list[int]:
+class _Weights(NamedTuple):
+    """The weights of a layer, with units that stay 0 up to a whole number of tiles."""
+
+    by_input: Tensor
+    by_state: Tensor
+    bias: Tensor
+
+
+def _widened(width: int, by_input: Tensor, by_state: Tensor, bias: Tensor) -> _Weights:
+    size = by_state.shape[1]
+    more = -size % width
+    if not more:
+        return _Weights(by_input, by_state.contiguous(), bias)
+    by_gate = pad(by_state.view(4, size, size), (0, more, 0, more))
+    return _Weights(
+        pad(by_input.view(4, size, -1), (0, 0, 0, more)).flatten(0, 1),
+        by_gate.flatten(0, 1),
+        pad(bias.view(4, size), (0, more)).flatten(),
+    )
+
+
+def _narrowed(gates: Tensor, size: int) -> Tensor:
+    """Return rows of gates [4·H', ...] without those of the units that were added, [4·H, ...]."""
+    if len(gates) == 4 * size:
+        return gates
+    return gates.reshape(4, -1, gates.shape[1])[:, :size].flatten(0, 1)
+
+
+def _active(lengths: Tensor, length: int) -> Tensor:
     """Return up to which row each step has to go, as long as there is one to go to."""
     last = [0] * length
     for row, own in enumerate(lengths.tolist()):
@@ -164,4 +175,4 @@ def _active(lengths: Tensor, length: int) -> list[int]:
             last[own - 1] = row + 1
     for step in reversed(range(length - 1)):
         last[step] = max(last[step], last[step + 1])
-    return [count for count in last if count]
+    return torch.tensor([count for count in last if count], dtype=torch.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 
 from widemax.encoders.contexts import vectors_at
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
-from widemax.kernels.encoders.routing import routed_weights, spread_sums, weighted_sums
 
 
 def route(
@@ -30,7 +30,7 @@ def route(
         weights = _weights(mapped, places, lengths, used, routing, iterations)
         return _sums(vectors, places, lengths, weights)
     places = places.contiguous()
-    found = routed_weights(
+    found = _kernels().routed_weights(
         mapped.detach().contiguous().numpy(),
         places.numpy(),
         lengths.numpy(),
@@ -41,6 +41,11 @@ def route(
     weights = torch.from_numpy(found)
     sums: Tensor = _Sums.apply(vectors, places, lengths, weights)  # type: ignore[no-untyped-call]
     return sums
+
+
+def _kernels() -> Any:
+    """Return the kernels of routing, which load Numba: a reader who trains nothing does not."""
+    return import_module("widemax.kernels.encoders.routing")
 
 
 def squash(vectors: Tensor) -> Tensor:
@@ -82,7 +87,8 @@ class _Sums(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(vectors, places, lengths, weights)
         rows = vectors.detach().contiguous().numpy()
-        sums = weighted_sums(rows, places.numpy(), lengths.numpy(), weights.numpy())
+        arrays = (each.numpy() for each in (places, lengths, weights))
+        sums = _kernels().weighted_sums(rows, *arrays)
         return torch.from_numpy(sums)
 
     @staticmethod
@@ -90,7 +96,7 @@ class _Sums(torch.autograd.Function):
         inputs = vectors, places, lengths, weights = ctx.saved_tensors
         if is_asked_for_a_graph():
             return plain_gradients(_sums, inputs, ctx.needs_input_grad, (grad,))
-        by_vectors = spread_sums(
+        by_vectors = _kernels().spread_sums(
             grad.contiguous().numpy(),
             places.numpy(),
             lengths.numpy(),

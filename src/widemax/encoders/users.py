@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from widemax.scoring.pages import ask_for_huge_pages
 from widemax.scoring.table import initial_deviation
 from widemax.validation import ABSENT, check_fraction, check_tensor, check_whole
 
@@ -58,9 +59,12 @@ class Tower(nn.Module):
 
 def item_table(num_classes: int, dimension: int, *, sparse: bool) -> nn.Embedding:
     """Return a new table of item vectors, which a scorer can be tied to."""
-    table = nn.Embedding(num_classes, dimension, sparse=sparse)
-    nn.init.normal_(table.weight, std=initial_deviation(dimension))
-    return table
+    weight = torch.empty(num_classes, dimension)
+    ask_for_huge_pages(weight)
+    # The first numbers are those that nn.Embedding would draw: what follows in a seed stays as is.
+    nn.init.normal_(weight)
+    nn.init.normal_(weight, std=initial_deviation(dimension))
+    return nn.Embedding(num_classes, dimension, sparse=sparse, _weight=weight, dtype=weight.dtype)
 
 
 def features_dimension(user_features: nn.Module | None) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from widemax.candidates import ClassBlock
 from widemax.data import WindowBatch, Windows
 from widemax.heads import Head
-from widemax.kernels.evaluation.ranks import target_ranks
+from widemax.kernels.evaluation.ranks import TileRanks, target_ranks
 from widemax.validation import check_tensor
 
 _ROWS_AT_ONCE = 1024
@@ -19,6 +20,7 @@ _ROWS_AT_ONCE = 1024
 # long as they take no more than 64 MB: models hold two or three such blocks at most.
 _SCORES_AT_ONCE, _MOST_SCORES_AT_ONCE = 2**22, 2**24
 _FEWEST_ROWS = 48
+_TILE_ROWS, _TILE_CLASSES = 512, 1024
 # Rounding may lift the log of a probability near 1 a little above 0; a score lies far above.
 _ROUNDING = 1e-3
 
@@ -93,6 +95,69 @@ def evaluate_ranking(
         losses[start:stop] = -own
         start = stop
         del found
+    return _report(losses, rank, k, keep_per_example=keep_per_example)
+
+
+@torch.no_grad()
+def evaluate_products(
+    blocks: Callable[[WindowBatch], Sequence[ClassBlock]],
+    examples: Windows,
+    *,
+    k: int = 20,
+    keep_per_example: bool = False,
+) -> RankingReport:
+    """Do what ``evaluate_ranking`` does where scores are products of float32 on the CPU.
+
+    ``blocks`` returns all classes of a batch, as ``scorer.blocks`` of its hidden states. Scores are
+    made and forgotten some classes at a time: 2 MB of them, which a core's own cache can hold.
+
+    >>> from widemax.data import Sequences, Windows
+    >>> windows = Windows(Sequences.from_lists([[0, 1, 2]]), before=1, require_context=True)
+    >>> def blocks(batch):
+    ...     return [ClassBlock(torch.ones(len(batch.targets), 2), torch.ones(4, 2), None)]
+    >>> report = evaluate_products(blocks, windows)
+    >>> round(report.loss, 4), report.mrr  # four classes alike: rank 2.5
+    (1.3863, 0.4)
+    """
+    _check_some(examples)
+    losses, rank = torch.empty(2, len(examples), dtype=torch.float64)
+    room = torch.empty(_TILE_ROWS * max(_TILE_ROWS, _TILE_CLASSES))
+    for rows in torch.split(torch.arange(len(examples)), _TILE_ROWS):
+        batch = examples.batch(rows)
+        found = _ranks_of(blocks(batch), batch.targets, room)
+        better, alike = map(torch.from_numpy, (found.better, found.alike))
+        rank[rows] = better + (alike.double() + 1) / 2
+        losses[rows] = -torch.from_numpy(found.log_prob())
+    return _report(losses, rank, k, keep_per_example=keep_per_example)
+
+
+def _ranks_of(blocks: Sequence[ClassBlock], targets: Tensor, room: Tensor) -> TileRanks:
+    own, start = torch.zeros(len(targets)), 0
+    for block in blocks:
+        rows = ((targets >= start) & (targets < start + len(block.vectors))).nonzero()[:, 0]
+        # By a product of the same kind as the others: classes alike then have the same score.
+        part = block._replace(queries=block.queries[rows])
+        own[rows] = _tile_of(part, targets[rows] - start, room).diagonal()
+        start += len(block.vectors)
+    found, start = TileRanks(targets.numpy(), own.numpy()), 0
+    for block in blocks:
+        for first in range(0, len(block.vectors), _TILE_CLASSES):
+            last = min(first + _TILE_CLASSES, len(block.vectors))
+            found.add(_tile_of(block, slice(first, last), room).numpy(), start + first)
+        start += len(block.vectors)
+    return found
+
+
+def _tile_of(block: ClassBlock, classes: slice | Tensor, room: Tensor) -> Tensor:
+    """Return the scores of some classes, in the memory that is given."""
+    vectors = block.vectors[classes].float()
+    shape = len(block.queries), len(vectors)
+    tile = room[: shape[0] * shape[1]].view(shape)
+    torch.mm(block.queries, vectors.T, out=tile)
+    return tile if block.biases is None else tile.add_(block.biases[classes])
+
+
+def _report(losses: Tensor, rank: Tensor, k: int, *, keep_per_example: bool) -> RankingReport:
     hits = (rank <= k).double()
     found_in = {
         "loss": losses,
@@ -102,7 +167,7 @@ def evaluate_ranking(
     }
     loss, recall, ndcg, mrr = (float(values.mean()) for values in found_in.values())
     return RankingReport(
-        examples=len(examples),
+        examples=len(losses),
         loss=loss,
         recall=recall,
         ndcg=ndcg,

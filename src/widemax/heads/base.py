@@ -13,11 +13,13 @@ from torch._compile import _disable_dynamo
 
 from widemax.candidates import Candidates, ClassBlock, InnerProduct, TopK
 from widemax.devices import demand
+from widemax.gradients import kernels_take
 from widemax.heads.batch import Batch, read_batch
 from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
-from widemax.scoring.rows import HALF
+from widemax.scoring.base import is_plain
+from widemax.scoring.rows import HALF, widened
 from widemax.validation import (
     check_exclude,
     check_generator,
@@ -211,6 +213,19 @@ class ScorerHead(Head):
             ids = self._check_ids(hidden, ids)
         scores: Tensor = self.scorer(hidden, ids)
         return scores
+
+    def products(self, hidden: Tensor) -> Sequence[ClassBlock] | None:
+        """Return all classes as factors whose products are their scores, in float32 for kernels.
+
+        None where there is more to a score, or kernels cannot work on it.
+        """
+        plain = is_plain(self.scorer) and type(self).scores is ScorerHead.scores
+        if not plain or torch.is_autocast_enabled("cpu"):
+            return None
+        blocks = self._blocks(self._check_hidden(hidden))
+        first = blocks[0]  # of all blocks: to look at each may mean to make it
+        parts = first.queries, widened(first.vectors[:1]), first.biases
+        return blocks if kernels_take(*parts) else None
 
     def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Return log Z(x), [B], exactly."""

@@ -73,11 +73,19 @@ def kernel_takes(scores: Tensor, log_count: Tensor | None) -> bool:
 
 
 def run_kernel(
-    scores: Tensor, log_count: Tensor | None, hits: Tensor | None, temperature: float
+    scores: Tensor,
+    log_count: Tensor | None,
+    hits: Tensor | None,
+    temperature: float,
+    source: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return top, log_sum and scale [B]; contiguous ``scores`` become the powers."""
+    """Return top, log_sum and scale [B]; contiguous ``scores`` become the powers.
+
+    Of a ``source`` the scores are read, and stay as they are.
+    """
     counts_and_hits = kernel_counts_and_hits(scores.shape, log_count, hits)
-    sums = row_log_sums(scores.detach().numpy(), *counts_and_hits, 1 / temperature)
+    given = None if source is None else kernel_array(source)
+    sums = row_log_sums(scores.detach().numpy(), *counts_and_hits, 1 / temperature, given)
     top, log_sum, scale = map(torch.from_numpy, sums)
     return top, log_sum, scale
 
@@ -113,8 +121,8 @@ class _FusedLogSum(torch.autograd.Function):
         hits: Tensor | None,
         temperature: float,
     ) -> tuple[Tensor, ...]:
-        powers = scores.detach().clone(memory_format=torch.contiguous_format)
-        top, log_sum, scale = run_kernel(powers, log_count, hits, temperature)
+        powers = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        top, log_sum, scale = run_kernel(powers, log_count, hits, temperature, scores)
         ctx.mark_non_differentiable(top)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(scale, powers)

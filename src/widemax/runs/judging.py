@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from widemax.candidates import TopK
+from widemax.candidates import ClassBlock, TopK
 from widemax.data import Holdout, WindowBatch, Windows
 from widemax.evaluation import (
     RankingReport,
@@ -17,6 +17,7 @@ from widemax.evaluation import (
     evaluate_ranking,
     evaluate_recommendations,
 )
+from widemax.evaluation.prediction import evaluate_products
 from widemax.heads import ScorerHead
 from widemax.models import Model
 from widemax.training.stopping import Validation
@@ -141,6 +142,9 @@ def judge_words(
         # A softmax of scores is had with their ranks; other heads have a log P of their own.
         plain = isinstance(model.head, ScorerHead) and type(model).log_prob is Model.log_prob
         plain = plain and type(model.head).log_prob is ScorerHead.log_prob
+        products = _products_of(model, asked) if plain else None
+        if products is not None:
+            return evaluate_products(products, asked, k=k, keep_per_example=keep_per_example)
         return evaluate_ranking(
             model.scores if plain else model.log_prob,
             asked,
@@ -153,6 +157,25 @@ def judge_words(
         return model.head.log_prob(batch.context)
 
     return evaluate_ranking(log_prob, read, k=k, keep_per_example=keep_per_example)
+
+
+def _products_of(
+    model: Model, asked: Windows
+) -> Callable[[WindowBatch], Sequence[ClassBlock]] | None:
+    """Return what gives the products that classes are ranked by; None if they are not all."""
+    head = model.head
+    if type(model).scores is not Model.scores or model.never_recommended is not None:
+        return None
+    if not isinstance(head, ScorerHead) or not len(asked):
+        return None
+
+    def products(batch: WindowBatch) -> Sequence[ClassBlock] | None:
+        hidden = model.hidden(batch)
+        return head.products(hidden) if hidden.dim() == 2 else None
+
+    with torch.no_grad():
+        some = products(asked.batch(torch.arange(1)))
+    return None if some is None else lambda batch: products(batch) or []
 
 
 def _validation_of_words(model: Model, asked: Windows, metric: str) -> Validation:

@@ -1,11 +1,13 @@
-"""Attention of one query over rows of a table, added up where they are."""
+"""Attention of one query over rows of a table, a register at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.encoders.rows import Ids, Matrix, add_to, dot, softmax
+from widemax.kernels.encoders.register_rows import copy, dots, room_for, sum_rows, whole
+from widemax.kernels.encoders.rows import Ids, Matrix, dot, softmax
+from widemax.kernels.registers import LANES, load, multiply_add, spread, store
 
 
 @njit(cache=True, nogil=True)
@@ -20,24 +22,30 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
     >>> pooled.tolist(), weights.tolist()
     ([[0.5, 0.5]], [[0.5, 0.0, 0.5]])
     """
-    rows, width = places.shape
+    (rows, width), dimension = places.shape, queries.shape[1]
     pooled = np.zeros_like(queries)
     weights = np.zeros((rows, width), np.float32)
-    scores = np.empty(width, np.float32)
+    items = room_for(whole(width), whole(dimension))
+    scores = room_for(1, whole(width))
+    # The query, and the sum.
+    own = room_for(2, whole(dimension))
     for row in range(rows):
         count = 0
         for place in places[row]:
             if place >= 0:
-                scores[count] = dot(vectors[place], queries[row])
+                copy(items, count, 0, vectors, place, 0, dimension)
                 count += 1
         if not count:
             continue
-        softmax(scores[:count], scores[:count])
+        copy(own, 0, 0, queries, row, 0, dimension)
+        dots(scores, 0, items, count, own, 0)
+        softmax(scores[0, :count], scores[0, :count])
+        sum_rows(own, 1, items, scores, 0, count)
+        copy(pooled, row, 0, own, 1, 0, dimension)
         count = 0
         for item in range(width):
             if places[row, item] >= 0:
-                weights[row, item] = scores[count]
-                add_to(pooled[row], scores[count], vectors[places[row, item]])
+                weights[row, item] = scores[0, count]
                 count += 1
     return pooled, weights
 
@@ -55,14 +63,39 @@ def spread_attention(
     >>> by_vectors.tolist(), by_queries.tolist()  # the variance of the vectors
     ([[0.5], [0.5]], [[1.0]])
     """
-    by_vectors, by_queries = np.zeros_like(vectors), np.zeros_like(queries)
-    for row in range(len(places)):
-        level = dot(grad[row], pooled[row])
-        for item in range(places.shape[1]):
-            place, weight = places[row, item], weights[row, item]
+    (rows, width), dimension = places.shape, queries.shape[1]
+    by_vectors = np.zeros((len(vectors), whole(dimension)), np.float32)
+    by_queries = np.zeros_like(queries)
+    items = room_for(whole(width), whole(dimension))
+    along = room_for(1, whole(width))
+    by_scores = room_for(1, whole(width))
+    # The gradient, the query, and a sum.
+    own = room_for(3, whole(dimension))
+    for row in range(rows):
+        count = 0
+        for place in places[row]:
             if place >= 0:
-                by_score = weight * (dot(grad[row], vectors[place]) - level)
-                add_to(by_vectors[place], weight, grad[row])
-                add_to(by_vectors[place], by_score, queries[row])
-                add_to(by_queries[row], by_score, vectors[place])
-    return by_vectors, by_queries
+                copy(items, count, 0, vectors, place, 0, dimension)
+                count += 1
+        if not count:
+            continue
+        copy(own, 0, 0, grad, row, 0, dimension)
+        copy(own, 1, 0, queries, row, 0, dimension)
+        dots(along, 0, items, count, own, 0)
+        level = dot(grad[row], pooled[row])
+        count = 0
+        for item in range(width):
+            place = places[row, item]
+            if place < 0:
+                continue
+            weight = weights[row, item]
+            by_score = weight * (along[0, count] - level)
+            by_scores[0, count] = by_score
+            count += 1
+            for j in range(0, own.shape[1], LANES):
+                total = multiply_add(spread(weight), load(own, 0, j), load(by_vectors, place, j))
+                total = multiply_add(spread(by_score), load(own, 1, j), total)
+                store(by_vectors, place, j, total)
+        sum_rows(own, 2, items, by_scores, 0, count)
+        copy(by_queries, row, 0, own, 2, 0, dimension)
+    return by_vectors[:, :dimension], by_queries

@@ -18,7 +18,9 @@ from widemax.kernels.encoders.register_rows import (
     copy,
     dots,
     fill,
-    sum_by_column,
+    room_for,
+    sum_four_by_column,
+    sum_four_rows,
     sum_rows,
     weighted,
     whole,
@@ -63,15 +65,15 @@ def pooled_sessions(
     size, places = dimension // heads, whole(width)
     scale = spread(_f(1 / math.sqrt(size)))
     pooled, mixed = np.zeros_like(queries), np.zeros_like(by_value)
-    attention = np.zeros((rows, heads, width, places), np.float32)
+    attention = np.empty((rows, heads, width, places), np.float32)  # up to each length
     weights = np.zeros((rows, width), np.float32)
-    own = np.zeros((places, whole(dimension)), np.float32)
+    own = room_for(places, whole(dimension))
     # The query, what the heads make of it, and a sum.
-    vectors = np.zeros((heads + 2, whole(dimension)), np.float32)
-    asked = np.zeros((places, whole(size)), np.float32)
-    keys = np.zeros((places, whole(size)), np.float32)
-    seen = np.zeros((places, places), np.float32)
-    scores, values = np.zeros((1, places), np.float32), np.zeros((1, places), np.float32)
+    vectors = room_for(heads + 2, whole(dimension))
+    asked = room_for(places, whole(size))
+    keys = room_for(places, whole(size))
+    seen = room_for(places, places)
+    scores, values = room_for(1, places), room_for(1, places)
     for row in range(rows):
         length = lengths[row]
         if not length:
@@ -124,20 +126,23 @@ def spread_sessions(
     (rows, width, dimension), heads = states.shape, by_value.shape[1]
     size, places = dimension // heads, attention.shape[3]
     scale = spread(_f(1 / math.sqrt(size)))
-    by_states, by_projected = np.zeros_like(states), np.zeros_like(projected)
+    by_states, by_projected = np.empty_like(states), np.empty_like(projected)
     by_queries, by_values = np.zeros_like(queries), np.zeros_like(by_value)
-    own = np.zeros((places, whole(dimension)), np.float32)
+    own = room_for(places, whole(dimension))
     # What the gradient of a state is a sum of, and how much of each there is in it: of the gradient
     # of the mean its weight, of the query the gradient of its score, and two for each head.
-    parts = np.zeros((2 + 2 * heads, whole(dimension)), np.float32)
-    shares = np.zeros((2 + 2 * heads, places), np.float32)
-    along = np.zeros((2 * heads, places), np.float32)
-    asked = np.zeros((places, whole(size)), np.float32)
-    keys = np.zeros((places, whole(size)), np.float32)
-    seen, by_seen = np.zeros((places, places), np.float32), np.zeros((places, places), np.float32)
-    out = np.zeros((1, whole(dimension)), np.float32)
+    parts = room_for(2 + 2 * heads, whole(dimension))
+    shares = room_for(2 + 2 * heads, places)
+    along = room_for(2 * heads, places)
+    asked = room_for(places, whole(size))
+    keys = room_for(places, whole(size))
+    seen, by_seen = room_for(places, places), room_for(places, places)
+    out = room_for(places, whole(dimension))
+    asking, asked_of = room_for(places, whole(size)), room_for(places, whole(size))
     for row in range(rows):
         length = lengths[row]
+        by_states[row, length:] = 0
+        by_projected[row, length:] = 0
         if not length:
             continue
         fill(own, states[row], 0, dimension, length)
@@ -173,16 +178,17 @@ def spread_sessions(
                 _through_softmax(seen, by_seen, shares, along, 2 * head, at, length, scale)
             fill(asked, projected[row], head * size, size, length)
             fill(keys, projected[row], dimension + head * size, size, length)
-            first = head * size
-            into = by_projected[row]
+            for place in range(0, length, 4):
+                sum_four_by_column(asking, place, keys, by_seen, length)
+                sum_four_rows(asked_of, place, asked, by_seen, length)
+            first, into = head * size, by_projected[row]
             for place in range(length):
-                sum_by_column(out, 0, keys, by_seen, place, length)
-                copy(into, place, first, out, 0, 0, size)
-                sum_rows(out, 0, asked, by_seen, place, length)
-                copy(into, place, dimension + first, out, 0, 0, size)
+                copy(into, place, first, asking, place, 0, size)
+                copy(into, place, dimension + first, asked_of, place, 0, size)
+        for place in range(0, length, 4):
+            sum_four_by_column(out, place, parts, shares, 2 + 2 * heads)
         for place in range(length):
-            sum_by_column(out, 0, parts, shares, place, 2 + 2 * heads)
-            copy(by_states[row], place, 0, out, 0, 0, dimension)
+            copy(by_states[row], place, 0, out, place, 0, dimension)
     return by_states, by_projected, by_queries, by_values
 
 

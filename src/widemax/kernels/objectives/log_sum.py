@@ -39,7 +39,7 @@ def _remove(row: Vector, removed: NDArray[np.bool_]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _largest(row: Vector) -> np.float32:
+def largest(row: Vector) -> np.float32:
     """Return the largest score; NaN, or any other, where there is a NaN."""
     # Whole numbers in the same order as the floats whose bits they are, for which the loop is
     # vectorised; for floats it is not, with any licence.
@@ -100,7 +100,7 @@ def sum_rows(
         number = place if len(log_count) > 1 else 0
         counts, lowest, spread = log_count[number], extent[number, 0], extent[number, 1]
         _remove(row, removed[place if len(removed) > 1 else 0])
-        highest = _largest(row)
+        highest = largest(row)
         if highest == -_INF and _competing(row) == 0:
             row[:] = 0.0
             top[place], log_sum[place], scale[place] = -_INF, -_INF, 0.0
@@ -116,16 +116,33 @@ def sum_rows(
         scale[place] = sharpness / total
 
 
+@njit(cache=True, nogil=True)
+def _sum_copied(start: int, stop: int, source: Matrix, scores: Matrix, *batch: Any) -> None:
+    """Copy the rows of a source, if it has any, each just before it is summed."""
+    if not len(source):
+        sum_rows(start, stop, scores, *batch)
+        return
+    for row in range(start, stop):
+        scores[row] = source[row]
+        sum_rows(row, row + 1, scores, *batch)
+
+
 @njit(cache=True, nogil=True, parallel=True)
 def _sum_in_blocks(blocks: int, rows: int, *batch: Any) -> None:
     for block in prange(blocks):
-        sum_rows(rows * block // blocks, rows * (block + 1) // blocks, *batch)
+        _sum_copied(rows * block // blocks, rows * (block + 1) // blocks, *batch)
 
 
 def row_log_sums(
-    scores: Matrix, log_count: Matrix, removed: NDArray[np.bool_], sharpness: float
+    scores: Matrix,
+    log_count: Matrix,
+    removed: NDArray[np.bool_],
+    sharpness: float,
+    source: Matrix | None = None,
 ) -> tuple[Vector, Vector, Vector]:
     """Return top, log_sum and scale of the rows, [B] each, and turn the scores into powers.
+
+    Given a ``source``, the scores are there, and ``scores`` is only written to.
 
     Over the candidates that are neither removed nor −inf, top = max F and log_sum = log Σ exp((F −
     top)·sharpness − log_count), both −inf where there is none. scale·power is the derivative of
@@ -142,11 +159,12 @@ def row_log_sums(
     rows, width = scores.shape
     top, log_sum, scale = (np.empty(rows, np.float32) for _ in range(3))
     extent = count_extent(log_count)
-    batch = scores, log_count, extent, removed, _f(sharpness), top, log_sum, scale
+    source = scores[:0] if source is None else source
+    batch = source, scores, log_count, extent, removed, _f(sharpness), top, log_sum, scale
     # Blocks of at least 2^16 scores: below, waking a thread costs more than it saves.
     blocks = num_blocks(rows, smallest=2**16 // max(1, width))
     if blocks == 1:
-        sum_rows(0, rows, *batch)
+        _sum_copied(0, rows, *batch)
     else:
         _sum_in_blocks(blocks, rows, *batch)
     return top, log_sum, scale
