@@ -40,7 +40,7 @@ CONNECTIONS, K, HISTORY = 4, 10, 5
 BASELINE = "the bare index call"
 
 
-def make_run(folder: Path, *, steps: int) -> Run:
+def make_run(folder: Path, *, steps: int, titles: Path | None = None) -> Run:
     """Train a little on a made-up log whose items come in clusters; resume what is there.
 
     It begins from vectors of those clusters, as a catalogue has that was trained at length: in
@@ -59,6 +59,7 @@ def make_run(folder: Path, *, steps: int) -> Run:
         items = np.concatenate([items, rng.permutation(NUM_ITEMS)])
         pl.DataFrame({"user": users, "item": items}).write_parquet(log)
     config = wm.Config(model="next-item", dimension=DIMENSION, steps=steps, validation_size=0)
+    config = config if titles is None else config.changed(titles=str(titles))
     if (folder / "run").exists():
         return wm.train(log, config, folder=folder / "run", resume=True)
     return wm.train(log, config, folder=folder / "run", vectors=clustered_vectors())

@@ -31,6 +31,9 @@ MAX_SAMPLES = 2**28
 MAX_DISTORTION = 10
 """Largest power of counts, above 0 and below."""
 
+_FEW = 64
+"""Of so many ids Python finds the bounds sooner than torch."""
+
 
 def check_num_classes(num_classes: int, *, limit: int = MAX_CLASSES) -> int:
     """Return ``num_classes`` if it lies between 1 and ``limit``."""
@@ -74,14 +77,27 @@ def as_int64(name: str, ids: Tensor) -> Tensor:
 def check_ids(name: str, ids: Tensor, num_classes: int, *, absent: bool = False) -> Tensor:
     """Return ``ids`` as int64 if each names a class; with ``absent``, -1 may mark a gap."""
     ids, least = as_int64(name, ids), ABSENT if absent else 0
-    limits = f"{name} must lie between 0 and {num_classes - 1:,} (num_classes {num_classes:,})"
     if not by_kernels(ids):
-        demand(((ids >= least) & (ids < num_classes)).all(), limits)
+        demand(((ids >= least) & (ids < num_classes)).all(), _class_limits(name, num_classes))
     elif ids.numel():
-        low, high = (int(bound) for bound in torch.aminmax(ids))
+        low, high = _bounds(ids)
         if high >= num_classes or low < least:
+            limits = _class_limits(name, num_classes)
             raise ValueError(f"{limits}, got {high if high >= num_classes else low:,}")
     return ids
+
+
+def _bounds(ids: Tensor) -> tuple[int, int]:
+    """Return the lowest and the highest."""
+    if ids.numel() <= _FEW:
+        few: list[int] = ids.reshape(-1).tolist()
+        return min(few), max(few)
+    low, high = torch.aminmax(ids)
+    return int(low), int(high)
+
+
+def _class_limits(name: str, num_classes: int) -> str:
+    return f"{name} must lie between 0 and {num_classes - 1:,} (num_classes {num_classes:,})"
 
 
 def check_exclude(exclude: Tensor, rows: int, num_classes: int) -> Tensor:

@@ -188,10 +188,10 @@ def test_fault_27_a_client_of_one_byte_a_second_is_sent_away_and_others_are_serv
             connection.sendall(first)
             found = b""
             connection.settimeout(0.3)
-            end = time.monotonic() + 30
+            end, rest = time.monotonic() + 30, iter(whole)
             while time.monotonic() < end:
                 try:
-                    connection.sendall(b"P")
+                    connection.sendall(bytes([next(rest)]))
                     part = connection.recv(65536)
                     if not part:
                         break
@@ -213,9 +213,98 @@ def test_fault_27_a_client_of_one_byte_a_second_is_sent_away_and_others_are_serv
         thread.join()
     assert others > 3
     assert answers["head"].startswith(b"HTTP/1.1 408")
+    assert body_of(answers["head"])["detail"] == "the head must be there within 1.5 seconds"
     assert answers["body"].startswith(b"HTTP/1.1 408")
     assert answers["second"].startswith(b"HTTP/1.1 200")
     assert b"HTTP/1.1 408" in answers["second"]
+
+
+ASKED = b'{"history": ["i1"], "k": 1}'
+LENGTH = f"Content-Length: {len(ASKED)}\r\n"
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+CHUNK = b"%x\r\n%s\r\n" % (len(ASKED), ASKED)
+
+
+@pytest.mark.parametrize(
+    ("lines", "body", "status"),
+    [
+        (LENGTH, ASKED, 200),
+        (CHUNKED, CHUNK + b"0\r\n\r\n", 200),
+        # A wish for another protocol is passed over, and what was asked is answered.
+        (LENGTH + "Upgrade: h2c\r\nConnection: Upgrade\r\n", ASKED + b"POST", 200),
+        (LENGTH + "Host: localhost\r\n", ASKED, 400),
+        (LENGTH + LENGTH.replace("7", "6"), ASKED, 400),
+        (LENGTH + CHUNKED, CHUNK + b"0\r\n\r\n", 400),
+        (LENGTH + "X : y\r\n", ASKED, 400),
+        (LENGTH + "X: y\0\r\n", ASKED, 400),
+        ("Content-Length: -1\r\n", ASKED, 400),
+        ("Transfer-Encoding: gzip, chunked\r\n", CHUNK + b"0\r\n\r\n", 400),
+        ("Transfer-Encoding: identity\r\n", ASKED, 400),
+    ],
+    ids=str,
+)
+def test_fault_27_a_request_that_may_be_read_in_two_ways_is_refused(served, lines, body, status):
+    head = f"POST /recommend HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n{lines}"
+    close = "" if "Connection" in lines else "Connection: close\r\n"
+    answer = served.raw(f"{head}Content-Type: application/json\r\n{close}\r\n".encode() + body)
+    assert answer.startswith(b"HTTP/1.1 %d" % status), answer
+    assert answer.count(b"HTTP/1.1") == 1
+    assert status != 200 or len(body_of(answer)["items"]) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["PPPP", "CONNECT a:1 HTTP/1.1", "GET /health HTTP/3.1", "\x16\x03"]
+)
+def test_fault_27_what_is_no_request_is_refused_at_once(served, line):
+    answer = served.raw(f"{line}\r\nHost: localhost\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert body_of(answer)["detail"]
+    assert b"nosniff" in answer
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (b"GET /health?", b"a" * 1000),
+        (b"GET /health HTTP/1.1\r\nX: ", b"a" * 1000),
+        (b"GET /health HTTP/1.1\r\n", b"X: a\r\n" * 200),
+        (None, b"a" * 1000),
+        (b"0\r\n", b"X: a\r\n" * 200),
+    ],
+    ids=["path", "header", "headers", "between chunks", "after chunks"],
+)
+def test_fault_27_a_head_without_an_end_is_refused_before_memory_grows(served, start, more):
+    if start is None or start.startswith(b"0"):
+        head = request_head(served, **{"Transfer-Encoding": "chunked"})
+        start = head + (start or b"1;")
+    before, sent = resident(), 0
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
+        connection.sendall(start)
+        with suppress(OSError):
+            while sent < 100 * MEGABYTE:
+                connection.sendall(more * 50)
+                sent += 50 * len(more)
+                time.sleep(0.001)  # the server's turn
+    assert sent < 20 * MEGABYTE
+    assert resident() - before < 32 * MEGABYTE
+    assert served.get("/health")["status"] == "ok"
+
+
+def test_requests_sent_at_once_are_answered_in_their_order(served):
+    one = f"GET /items?q=i{{}}&k=1 HTTP/1.1\r\nHost: localhost:{served.port}\r\n".encode()
+    keys = [b"i%d" % number for number in (7, 3, 9)]
+    asked = [one.replace(b"i{}", key) for key in keys]
+    answers = served.raw(b"\r\n".join(asked) + b"Connection: close\r\n\r\n").split(b"HTTP/1.1")
+    assert len(answers) == 4
+    for key, answer in zip(keys, answers[1:], strict=True):
+        assert b'{"items":[{"key":"%s"' % key in answer
+
+
+def test_fault_29_what_follows_a_body_names_no_host(served):
+    head = b"POST /recommend HTTP/1.1\r\nHost: evil.test\r\nContent-Type: application/json\r\n"
+    end = f"0\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()
+    answer = served.raw(head + CHUNKED.encode() + b"\r\n" + CHUNK + end)
+    assert answer.startswith(b"HTTP/1.1 403")
 
 
 @pytest.mark.parametrize(
@@ -295,6 +384,23 @@ def test_an_answer_that_takes_too_long_is_given_up(shop, monkeypatch):
         assert answer.status_code == 503
         assert "longer than 0.3 seconds" in answer.json()["detail"]
         gate.opened.set()
+
+
+def test_fault_27_lateness_is_not_said_in_the_middle_of_an_answer(shop, monkeypatch):
+    with serving([shop / "towers"], limits=Limits(read_seconds=0.3)) as served:
+        gate = Gate(served, monkeypatch)
+        head = f"GET /similar?key=i1 HTTP/1.1\r\nHost: localhost:{served.port}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+            connection.sendall(head + head[:20])
+            assert gate.entered.acquire(timeout=30)
+            time.sleep(1.0)
+            gate.opened.set()
+            found = b""
+            while part := connection.recv(65536):
+                found += part
+        first, _, late = found.partition(b'{"held":true}')
+        assert first.startswith(b"HTTP/1.1 200")
+        assert late.startswith(b"HTTP/1.1 408")
 
 
 def test_a_defect_is_an_answer_that_tells_nothing(shop, monkeypatch, caplog):

@@ -4,8 +4,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 
@@ -14,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests import forked
 from widemax.cli.app import app
 from widemax.cli.demo import job
 
@@ -21,8 +20,7 @@ from widemax.cli.demo import job
 @contextmanager
 def started(*words):
     """Start the program, and yield it with the address that it says to open."""
-    command = [sys.executable, "-m", "widemax", *map(str, words)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = forked.Program(["-m", "widemax", *words])
     try:
         line = ""
         for line in process.stdout:
@@ -32,8 +30,7 @@ def started(*words):
         assert found, (line, process.poll() is not None and process.stderr.read())
         yield process, found[1]
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

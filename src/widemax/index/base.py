@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import isfinite
 from typing import ClassVar
 
 import torch
@@ -142,7 +143,8 @@ class Index(ABC):
                     f"{list(allowed.shape)}"
                 )
             best = self._best_among(flat, k, exclude, allowed.to(flat.device))
-        best = TopK(ids=best.ids.to(queries.device), scores=best.scores.to(queries.device))
+        if best.ids.device != queries.device:
+            best = TopK(ids=best.ids.to(queries.device), scores=best.scores.to(queries.device))
         if queries.dim() == 2:
             return best
         each = [slice(first, None, interests) for first in range(interests)]
@@ -165,6 +167,9 @@ def _check_queries(queries: Tensor, dimension: int) -> None:
         )
     if not queries.is_floating_point():
         raise ValueError(f"queries must be floating point, got dtype {queries.dtype}")
+    # A sum of numbers that are finite may not be: only then is each looked at.
+    if isfinite(queries.detach().sum().item()):
+        return
     finite = queries.isfinite()
     if not bool(finite.all()):
         row = int((~finite).flatten(1).any(1).nonzero()[0])

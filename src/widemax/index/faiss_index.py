@@ -72,20 +72,23 @@ class FaissIndex(Index):
     def _best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
         # In NumPy, whose calls on a few numbers cost a tenth of torch's, and keep Python's lock.
         left_out = None if exclude is None else exclude.cpu().numpy()
-        wanted = k if left_out is None else k + int((left_out != ABSENT).sum(1).max())
+        wanted = k if left_out is None else k + _most(left_out != ABSENT)
         if self._spare * wanted > self.num_classes * _LARGEST_SHARE:
             return self.rows.best(queries, k, exclude)
         ids = self._nearest(queries, self._spare * wanted)
+        absent = ids == ABSENT
         if left_out is not None:
-            ids[_is_among(ids, left_out)] = ABSENT
-        found = self.rows.scores(queries, torch.from_numpy(ids).to(queries.device))
-        scores = found.cpu().numpy()
+            absent |= _is_among(ids, left_out)
+        known = torch.from_numpy(np.where(absent, 0, ids)).to(queries.device)
+        scores = self.rows.scores(queries, known).cpu().numpy()
+        scores[absent] = -np.inf
         if np.isnan(scores).any():
             raise ValueError("scores hold NaN: check queries and the class vectors")
         ids[scores == -np.inf] = ABSENT
         # Faiss finds no class twice: they only need their order, the lower of equal ones first.
         order = np.lexsort((ids, -scores), axis=1)[:, :k]
-        best_ids, best_scores = (np.take_along_axis(each, order, axis=1) for each in (ids, scores))
+        rows = np.arange(len(ids))[:, None]
+        best_ids, best_scores = ids[rows, order], scores[rows, order]
         best = TopK(
             ids=torch.from_numpy(best_ids).to(queries.device),
             scores=torch.from_numpy(best_scores).to(queries.device),
@@ -149,6 +152,11 @@ class FaissIndex(Index):
         )
         if len(new.vectors):
             self._faiss_index.add(classes_on_sphere(new, like=first))
+
+
+def _most(there: NDArray[np.bool_]) -> int:
+    """Return how many are there in the fullest row."""
+    return int(np.count_nonzero(there) if len(there) == 1 else there.sum(1).max(initial=0))
 
 
 def _is_among(ids: NDArray[np.int64], exclude: NDArray[np.int64]) -> NDArray[np.bool_]:

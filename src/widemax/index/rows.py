@@ -97,14 +97,12 @@ class ClassRows:
         return self.scorer.queries(hidden)
 
     def scores(self, queries: Tensor, ids: Tensor) -> Tensor:
-        """Return F(x, y) of ids [B, S], -inf where an id is absent."""
-        absent = ids == ABSENT
-        ids = ids.masked_fill(absent, 0)
-        vectors = widened(self.vectors[ids])
+        """Return F(x, y) of ids [B, S], none of which is absent."""
+        flat = ids.reshape(-1)
+        vectors = widened(self.vectors.index_select(0, flat))
+        vectors = vectors.view(*ids.shape, vectors.shape[1])
         scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
-        if self.biases is not None:
-            scores += self.biases[ids]
-        return scores.masked_fill(absent, -torch.inf)
+        return scores if self.biases is None else scores.add_(self.biases[ids])
 
     def best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
         """Return the k best classes by going through all."""

@@ -159,6 +159,9 @@ class Catalogue:
         """
         if isinstance(keys, str | bytes):
             raise ValueError(f"keys must be a list, got {shown(keys)}; a user is named by user=")
+        listed = self._listed_rows(keys)
+        if listed is not None:
+            return listed
         given = [self._like_own(self._named(key), keys) for key in keys]
         unknown = None if strict or self.keys.unknown is None else self._own_id(self.keys.unknown)
         found = [unknown if row is None else row for row in self.rows_of(given)]
@@ -170,6 +173,24 @@ class Catalogue:
                     f"keys[{place}] {not_among(key, first, total)}", nearest_spellings(key, first)
                 )
         return [row for row in found if row is not None]
+
+    def _listed_rows(self, keys: Sequence[Key]) -> list[int] | None:
+        """Return the classes of keys that stand as they are in the hash table; None: not all do."""
+        rows = self._rows
+        if rows is None:
+            return None
+        found = []
+        for key in keys:
+            if type(key) is str:
+                # Titles, signs and longer numbers are looked at more closely.
+                plain = not self._whole or (key.isascii() and key.isdigit() and len(key) < 19)
+                row = rows.get(int(key) if self._whole else key) if plain else None
+            else:
+                row = rows.get(key) if self._whole and type(key) is int else None
+            if row is None:
+                return None
+            found.append(row)
+        return found
 
     def _like_own(self, key: Key, keys: Sequence[Key]) -> Key:
         """Return a key as those of the run are; raise if it cannot be one."""

@@ -81,7 +81,6 @@ def stored_index(folder: Path, head: ScorerHead) -> Index | None:
     return load_index(folder, head) if folder.is_dir() else None
 
 
-@torch.no_grad()
 def search(
     index: Index,
     model: Model,

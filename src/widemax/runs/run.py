@@ -95,6 +95,10 @@ if TYPE_CHECKING:
     from widemax.models import Model
 
 
+# What no question has: made once, for a tensor costs as much as a step of the model.
+_NO_TARGET, _NO_AGE = torch.tensor([ABSENT]), torch.zeros(1)
+
+
 class _Question(NamedTuple):
     """What a model is asked."""
 
@@ -135,6 +139,7 @@ class Run:
         self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
         self.model = load_model(self.folder, found, self.config, self._counted)
         self._kept_vectors: Tensor | None = None
+        self._kept_lengths: NDArray[Any] | None = None
         # Now, and not when it is asked for: the folder may be trained on meanwhile.
         self._identity = identity_of(self.folder, found)
 
@@ -198,10 +203,9 @@ class Run:
                 exclude=torch.tensor([left_out]),
                 allowed=None if allowed is None else torch.from_numpy(allowed),
             )
-            return self._neighbours(found)
+            return self.catalogue.neighbours(*_first_row(found))
         return self._nearest(self._vectors()[own].numpy(), k, left_out, allowed)
 
-    @torch.no_grad()
     def recommend(
         self,
         history: Sequence[Key] | None = None,
@@ -225,21 +229,48 @@ class Run:
         keys that must not be among the answers. Where an index was built it is searched, unless
         ``exact``, and unless there are searches.
         """
+        found = self.recommend_rows(
+            history,
+            user=user,
+            search=search,
+            features=features,
+            filters=filters,
+            leave_out=leave_out,
+            k=k,
+            include_seen=include_seen,
+            exact=exact,
+        )
+        return self.catalogue.neighbours(*found)
+
+    @torch.no_grad()
+    def recommend_rows(
+        self,
+        history: Sequence[Key] | None = None,
+        *,
+        user: Key | None = None,
+        search: str = "",
+        features: Mapping[str, FeatureValue] | None = None,
+        filters: Filters | None = None,
+        leave_out: Sequence[Key] = (),
+        k: int = 10,
+        include_seen: bool = False,
+        exact: bool = False,
+    ) -> tuple[list[int], list[float]]:
+        """Return what ``recommend`` does as class ids and their scores."""
         asked = self._question(history, user, search, features)
         k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
-        left_out = self._ids(leave_out, strict=True) if len(leave_out) else asked.seen[:0]
-        if not include_seen:
-            left_out = torch.cat([asked.seen, left_out]) if len(left_out) else asked.seen
-        exclude = left_out[None] if len(left_out) else None
+        left_out = asked.seen[:0] if include_seen else asked.seen
+        if len(leave_out):
+            left_out = torch.cat([left_out, self._ids(leave_out, strict=True)])
+        exclude = left_out[None] if left_out.numel() else None
         allowed = torch.from_numpy(self.catalogue.columns.allowed(filters)) if filters else None
         index = None if exact else self._recommend_index
         if index is not None:
-            found = search_index(index, asked.model, asked.batch, k, exclude, allowed)
-            return self._neighbours(found)
+            return _first_row(search_index(index, asked.model, asked.batch, k, exclude, allowed))
         if allowed is not None:
             others = (~allowed).nonzero()[:, 0]
             exclude = torch.cat([left_out, others])[None]
-        return self._neighbours(asked.model.topk(asked.batch, k, exclude=exclude))
+        return _first_row(asked.model.topk(asked.batch, k, exclude=exclude))
 
     def _question(
         self,
@@ -268,9 +299,9 @@ class Run:
         padding = [ABSENT] * (reach if self.model.causal else 1)
         batch = WindowBatch(
             context=torch.tensor([[*padding, *self.before, *ids][-reach:]]),
-            targets=torch.tensor([ABSENT]),
+            targets=_NO_TARGET,
             users=torch.tensor([row]),
-            ages=torch.zeros(1),
+            ages=_NO_AGE,
         )
         return _Question(model, batch, torch.tensor(ids, dtype=torch.int64))
 
@@ -344,20 +375,36 @@ class Run:
         if not len(items) or not len(history) or not self.has_vectors:
             return [None] * len(items)
         own = self.catalogue.ids(items, strict=True)
-        return self.reasons_of_rows(own, self.catalogue.ids(list(dict.fromkeys(history))))
+        seen = self.catalogue.ids(list(dict.fromkeys(history)))
+        found = self.reasons_of_rows(own, seen)
+        return [
+            each if each is None else self.catalogue.neighbours([each[0]], [each[1]])[0]
+            for each in found
+        ]
 
-    def reasons_of_rows(self, own: Sequence[int], seen: Sequence[int]) -> list[Neighbour | None]:
-        """Return the same for class ids, those of the history each once."""
+    def reasons_of_rows(
+        self, own: Sequence[int], seen: Sequence[int]
+    ) -> list[tuple[int, float] | None]:
+        """Return the same for class ids, those of the history each once: an id and the cosine."""
         if not len(own) or not len(seen) or not self.has_vectors:
             return [None] * len(own)
-        vectors = self._vectors().numpy()
-        cosines = _unit(vectors[own]) @ _unit(vectors[seen]).T
+        unit = self._unit_vectors([*own, *seen])
+        cosines = unit[: len(own)] @ unit[len(own) :].T
         # An item may be in the history itself: another one is its reason.
         cosines[np.equal.outer(own, seen)] = -np.inf
         best = cosines.argmax(axis=1)
         scores = cosines[np.arange(len(own)), best].tolist()
-        found = self.catalogue.neighbours([seen[place] for place in best.tolist()], scores)
-        return [each if math.isfinite(each.score) else None for each in found]
+        return [
+            (seen[place], score) if math.isfinite(score) else None
+            for place, score in zip(best.tolist(), scores, strict=True)
+        ]
+
+    def _unit_vectors(self, rows: Sequence[int]) -> NDArray[Any]:
+        """Return vectors of some classes, each of length 1, or of 0 if it was."""
+        own = self._vectors().numpy()[rows]
+        lengths = _lengths(own) if self._kept_lengths is None else self._kept_lengths[rows]
+        unit: NDArray[Any] = own / lengths
+        return unit
 
     @property
     def has_users(self) -> bool:
@@ -413,6 +460,7 @@ class Run:
         if self.has_vectors:
             with torch.no_grad():
                 self._kept_vectors = self._computed_vectors()
+            self._kept_lengths = _lengths(self._kept_vectors.numpy())
 
     @torch.no_grad()
     def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
@@ -480,13 +528,6 @@ class Run:
     def _histories(self) -> Path | None:
         """The file of the histories, compared with its sha256 once."""
         return kept_histories(self.folder)
-
-    def _neighbours(self, found: TopK) -> list[Neighbour]:
-        ids, scores = found.ids[0].tolist(), found.scores[0].tolist()
-        there = [place for place, row in enumerate(ids) if row >= 0]
-        return self.catalogue.neighbours(
-            [ids[place] for place in there], [scores[place] for place in there]
-        )
 
     def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
         """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
@@ -865,8 +906,17 @@ class Run:
         return ""
 
 
-def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
-    """Return vectors [N, D], each of length 1, or of 0 if it was."""
-    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
-    unit: NDArray[Any] = vectors / np.maximum(lengths, 1e-12)
-    return unit
+def _lengths(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Return the lengths of vectors [N, D], [N, 1], what is divided by: never 0."""
+    squares = np.einsum("nd,nd->n", vectors, vectors)[:, None]
+    lengths: NDArray[Any] = np.maximum(np.sqrt(squares), 1e-12)
+    return lengths
+
+
+def _first_row(found: TopK) -> tuple[list[int], list[float]]:
+    """Return the classes of the first row and their scores, without the gaps."""
+    ids, scores = found.ids[0].tolist(), found.scores[0].tolist()
+    if ABSENT not in ids:
+        return ids, scores
+    there = [place for place, row in enumerate(ids) if row != ABSENT]
+    return [ids[place] for place in there], [scores[place] for place in there]

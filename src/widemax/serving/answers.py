@@ -8,6 +8,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 def json_response(
     content: Any, status: int = 200, headers: dict[str, str] | None = None
@@ -17,7 +19,7 @@ def json_response(
     >>> json_response({"score": 0.5}).body
     b'{"score":0.5}'
     """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _ENCODER.encode(content)
     # Half a character, as a file name may hold, has no UTF-8: it is shown as a question mark.
     return Response(text.encode("utf-8", "replace"), status, headers, media_type="application/json")
 

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -94,13 +95,16 @@ class Guard:
             self._metrics.seen(scope, status, perf_counter() - started)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host, origin = headers.get(b"host", ""), headers.get(b"origin")
-        refusal = None
-        if not self._hosts.allows(host):
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host, origin = headers.get(b"host", b"").decode("latin-1"), headers.get(b"origin")
+        refusal: tuple[int, str] | None = None
+        if [name for name, _ in scope["headers"]].count(b"host") > 1:
+            refusal = 400, "Host must be given once"
+        elif not self._hosts.allows(host):
             refusal = 403, f"Host must be a name of this server, got {host[:60]!r}"
-        elif origin is not None and not self._hosts.allows_origin(origin, host):
-            refusal = 403, f"Origin must be that of this server, got {origin[:60]!r}"
+        elif origin is not None and not self._hosts.allows_origin(origin.decode("latin-1"), host):
+            shown = origin.decode("latin-1")[:60]
+            refusal = 403, f"Origin must be that of this server, got {shown!r}"
         body = b""
         if refusal is None:
             refusal, body = await self._read(headers, receive)
@@ -111,16 +115,19 @@ class Guard:
         await self._application(scope, _once(body, receive), send)
 
     async def _read(
-        self, headers: dict[bytes, str], receive: Receive
+        self, headers: dict[bytes, bytes], receive: Receive
     ) -> tuple[tuple[int, str] | None, bytes]:
         """Return why a body is refused, or all of it."""
         most = self._limits.body
-        length = headers.get(b"content-length", "0")
+        length = headers.get(b"content-length", b"0")
         chunked = b"transfer-encoding" in headers
+        if chunked and headers[b"transfer-encoding"].strip().lower() != b"chunked":
+            given = headers[b"transfer-encoding"].decode("latin-1")[:60]
+            return (400, f"Transfer-Encoding must be chunked, got {given!r}"), b""
         too_large = f"the body may have {most:,} bytes"
         if not chunked and int(length) > most:
             return (413, f"{too_large}, and it has {int(length):,}"), b""
-        if not chunked and length == "0":
+        if not chunked and length == b"0":
             return None, b""
         parts, size, more = [], 0, True
         try:
@@ -182,6 +189,8 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
+# Nearly all requests name the server alike.
+@lru_cache(maxsize=16)
 def _name_of(url: str) -> str | None:
     """Return the name of a host in small letters; None if there is none, or more than that."""
     try:

@@ -95,14 +95,17 @@ class ServedRun:
     def item(self, row: int) -> dict[str, Any]:
         """Return what is known of a class."""
         titles = self._catalogue.titles
-        features = {name: column.at(row) for name, column in self._features}
         return {
             "key": self._keys[row],
             "title": (titles[row] or None) if titles is not None else None,
-            "count": int(self._counts[row]),
-            "rank": int(self._ranks[row]),
+            "count": self._counts.item(row),
+            "rank": self._ranks.item(row),
             "row": int(row),
-            "features": {name: value for name, value in features.items() if value is not None},
+            "features": {
+                name: value
+                for name, column in self._features
+                if (value := column.at(row)) is not None
+            },
         }
 
     def row_of(self, key: str) -> int:
@@ -138,20 +141,20 @@ class ServedRun:
             "k": asked.k,
             "include_seen": asked.include_seen,
         }
-        found = None
+        items = None
         if not asked.exact:
             found = self._from_store(lambda store: recommend_from(store, self.run, **chosen))
-        if found is None:
-            found = self.run.recommend(**chosen, exact=asked.exact)
+            items = None if found is None else self._scored(found)
+        if items is None:
+            items = self._items(*self.run.recommend_rows(**chosen, exact=asked.exact))
         history: Sequence[Key] = asked.history or []
         if asked.history is None and asked.user is not None:
             history = [each.key for each in self.run.history(asked.user)]
-        items = self._scored(found)
         last = list(dict.fromkeys(history[-_MOST_REASONS:]))
         seen = self._catalogue.ids(last) if items and self.run.has_vectors else []
         reasons = self.run.reasons_of_rows([each["row"] for each in items], seen)
         for item, reason in zip(items, reasons, strict=True):
-            item["reason"] = None if reason is None else _reason(reason)
+            item["reason"] = None if reason is None else self._reason(*reason)
         return {"run": self.name, "step": self.step, "items": items}
 
     def similar(
@@ -202,11 +205,24 @@ class ServedRun:
 
     def _scored(self, found: Sequence[Neighbour]) -> list[dict[str, Any]]:
         rows = self._catalogue.rows_of([each.key for each in found])
-        return [
-            self.item(row) | {"score": each.score}
-            for row, each in zip(rows, found, strict=True)
-            if row is not None
+        there = [
+            (row, each.score) for row, each in zip(rows, found, strict=True) if row is not None
         ]
+        return self._items([row for row, _ in there], [score for _, score in there])
+
+    def _items(self, rows: Sequence[int], scores: Sequence[float]) -> list[dict[str, Any]]:
+        items = [self.item(row) for row in rows]
+        for item, score in zip(items, scores, strict=True):
+            item["score"] = score
+        return items
+
+    def _reason(self, row: int, similarity: float) -> dict[str, Any]:
+        titles = self._catalogue.titles
+        return {
+            "key": self._keys[row],
+            "title": (titles[row] or None) if titles is not None else None,
+            "similarity": similarity,
+        }
 
     # Users
 
@@ -336,14 +352,6 @@ def _context(asked: HistoryQuery) -> dict[str, Any]:
         "user": asked.user,
         "search": asked.search or "",
         "features": asked.features,
-    }
-
-
-def _reason(reason: Neighbour) -> dict[str, Any]:
-    return {
-        "key": str(reason.key),
-        "title": reason.title or None,
-        "similarity": reason.score,
     }
 
 

@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from httptools import HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from widemax.serving.answers import error_response
 from widemax.serving.app import WATCH_SECONDS, make_app
 from widemax.serving.fleet import Fleet
-from widemax.serving.guard import Hosts
+from widemax.serving.guard import HEADERS, Hosts
 from widemax.serving.limits import Limits
 
 _KEEP_ALIVE_SECONDS = 30
 _SHUTDOWN_SECONDS = 10
+_LONGEST_HEAD = 2**16
 _SWITCH_SECONDS = 0.0005
 """How long a thread of Python may go on while another waits: answers are short."""
 
@@ -135,21 +137,35 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _protocol(limits: Limits) -> type[H11Protocol]:
-    """Return how requests are read: their heads within a time, and of bounded length."""
+def _protocol(limits: Limits) -> type[HttpToolsProtocol]:
+    """Return how requests are read: their heads within a time, and of bounded length.
 
-    class Protocol(H11Protocol):
+    By the parser in C: the one in Python costs as much as a search of the index.
+    """
+
+    class Protocol(HttpToolsProtocol):
         _deadline: asyncio.TimerHandle | None = None
+        _in_head = False
+        _unparsed = 0
+        """Bytes that came since something was made of what came before."""
+        _data = b""
+        """What the parser is given just now."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._wait_for_head()
 
         def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            self._unparsed += len(data)
+            self._data = data
             super().data_received(data)
-            if self.conn.their_state is not h11.IDLE:
-                self._stop_waiting()
-            elif self._deadline is None and not self.transport.is_closing():
+            self._data = b""
+            if self._unparsed > _LONGEST_HEAD and not self.transport.is_closing():
+                # One header, one line between chunks, or what follows the last of them.
+                self._refuse(400, f"a head may have {_LONGEST_HEAD:,} bytes")
+            elif self._in_head and self._deadline is None and not self.transport.is_closing():
                 # The first bytes of a further request: the time for its head begins.
                 self._wait_for_head()
 
@@ -157,8 +173,68 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
             self._stop_waiting()
             super().connection_lost(exc)
 
+        # Another protocol is not spoken: a wish for one is passed over, and the request answered
+
+        def _should_upgrade(self) -> bool:
+            return True
+
+        def handle_websocket_upgrade(self) -> None:
+            """Read a request again without its wish, and close the connection after the answer."""
+            stopped = sys.exception()
+            assert isinstance(stopped, HttpParserUpgrade)
+            if self.scope["method"] == "CONNECT":
+                self._refuse(400, "this server is no proxy")
+                return
+            rest = self._data[stopped.args[0] :]
+            line = f"{self.scope['method']} {self.url.decode('latin-1')} "
+            parts = [line.encode("latin-1"), b"HTTP/", self.scope["http_version"].encode()]
+            for name, value in self.headers:
+                if name not in (b"connection", b"upgrade"):
+                    parts += [b"\r\n", name, b": ", value]
+            self.parser = HttpRequestParser(self)
+            # What follows a request that closes its connection is passed over.
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.data_received(b"".join([*parts, b"\r\nconnection: close\r\n\r\n", rest]))
+
+        # What the parser has found
+
+        def on_message_begin(self) -> None:
+            self._in_head = True
+            super().on_message_begin()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            # What follows a body in the form of headers is none: it comes after they are judged.
+            if self._in_head:
+                super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self._in_head, self._unparsed = False, 0
+            self._stop_waiting()
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._unparsed = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._unparsed = 0
+            super().on_message_complete()
+
         def _wait_for_head(self) -> None:
             self._deadline = self.loop.call_later(limits.read_seconds, self._too_slow)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what the parser could not read."""
+            self._refuse(400, "this is no HTTP request that can be read in one way alone")
+
+        def _refuse(self, status: int, detail: str) -> None:
+            """Answer what never became a request, in the form of all errors."""
+            answer = error_response(status, detail, close=True)
+            lines = [STATUS_LINE[status]]
+            for name, value in (*answer.raw_headers, *HEADERS):
+                lines += [name, b": ", value, b"\r\n"]
+            self.transport.write(b"".join([*lines, b"\r\n", answer.body]))
+            self.transport.close()
 
         def _stop_waiting(self) -> None:
             if self._deadline is not None:
@@ -167,11 +243,10 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
         def _too_slow(self) -> None:
             self._deadline = None
-            if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-                self.transport.write(
-                    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n"
-                    b"content-length: 0\r\n\r\n"
-                )
-                self.transport.close()
+            if self.cycle is not None and not self.cycle.response_complete:
+                # Nothing may be said in the middle of an answer.
+                self._wait_for_head()
+            elif not self.transport.is_closing():
+                self._refuse(408, f"the head must be there within {limits.read_seconds:g} seconds")
 
     return Protocol

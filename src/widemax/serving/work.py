@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from widemax.limits import usable_cores
 from widemax.serving.limits import Limits
 
-_ENOUGH, _SHORT_SECONDS = 5, 0.003
+_ENOUGH, _SHORT_SECONDS = 5, 0.005
 """So many of a kind are measured first; what then costs less than this is called at once."""
 
 _T = TypeVar("_T")

@@ -12,6 +12,7 @@ MOST_COMPARED = 10_000
 """Of the keys, which are in falling count, so many are compared with a misspelt one."""
 
 _LONGEST_KEY_SHOWN = 64
+_WHOLE = re.compile("-?[0-9]{1,19}")
 
 
 def key_like(key: Key, *, whole: bool) -> Key | None:
@@ -25,9 +26,10 @@ def key_like(key: Key, *, whole: bool) -> Key | None:
     text = str(key)
     if not whole:
         return text
-    if re.fullmatch("-?[0-9]{1,19}", text) is None or not -(2**63) <= int(text) < 2**63:
+    if _WHOLE.fullmatch(text) is None:
         return None
-    return int(text)
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def quoted(key: object) -> str:
