@@ -6,8 +6,9 @@
 A case spoils a log, a text, a configuration, a file of vectors, the folder of a run or the flags of
 a verb, and runs the verb in a process of its own with limited time and memory. It must succeed, or
 end with exit code 2 and one line that is no traceback; what it only reads must stay as it was. A
-kill ends ``train``, ``export`` or ``index`` by SIGKILL; what was there before, or what comes after
-it, must be whole. Each failure is printed with its number, so that ``--only NUMBER`` repeats it.
+kill ends ``train``, ``export``, ``index``, ``report`` or ``audit`` by SIGKILL; what was there
+before, or what comes after it, must be whole. Each failure is printed with its number, so that
+``--only NUMBER`` repeats a case.
 """
 
 import argparse
@@ -19,19 +20,22 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
 
-from tests.runs.run_processes import finish, start
+from tests.kills import Kills
+from tests.runs.run_processes import finish, start, warm_up
 from widemax.config.resolution import all_options
 from widemax.declarations import find, names
+from widemax.runs.kept_evaluation import EVALUATION
 
 # No database is at hand to be hostile to.
 FILE_EXPORTS = [name for name in names("export") if "database" not in find("export", name).traits]
+# To trace a model takes many seconds, in which no file is touched.
+KILLED_EXPORTS = [name for name in FILE_EXPORTS if name != "onnx"]
 
 SECONDS = 60.0
 """How long a case may take before Ctrl-C is pressed; again as long to end after that."""
@@ -206,8 +210,8 @@ def digest(path):
     """Return what identifies a file or a folder with all its files."""
     whole = hashlib.sha256()
     for each in [path] if not path.is_dir() else sorted(path.rglob("*")):
-        # A lock is nothing but a lock, and a pipe has no content.
-        if each.is_file() and each.name != "lock":
+        # A lock is nothing but a lock, a pipe has no content, and evaluate keeps what it found.
+        if each.is_file() and each.name not in ("lock", EVALUATION):
             whole.update(str(each).encode() + each.read_bytes())
     return whole.hexdigest()
 
@@ -267,89 +271,17 @@ def temporary_folder(beside):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def kill_in(arguments, said, delay):
-    """Kill the program after some seconds; return whether it was still at work."""
-    process = start(arguments, said)
-    time.sleep(delay)
-    process.kill()
-    process.join()
-    return process.exitcode == -signal.SIGKILL
-
-
-def run_kill(workshop, number, seed, durations):
-    """Kill one verb; return its name, whether it was at work, and what is wrong afterwards."""
-    draw = random.Random(f"{seed}.{number}")
-    verb = ("train", "resume", "export", "index")[number % 4]
-    with temporary_folder(workshop.folder) as here:
-        run, said = here / "run", here / "said"
-        sound = workshop.runs["log"]
-        if verb != "train":
-            shutil.copytree(sound, run)
-        target = here / "out"
-        to = draw.choice([name for name in FILE_EXPORTS if name != "onnx"])
-        if verb == "export":
-            assert finish(["export", workshop.runs["text"], target, "--to", to], said)[0] == 0
-        arguments = {
-            "train": ["train", workshop.log, "--folder", run, *SMALL, "--checkpoint-every", "1"],
-            "resume": ["train", workshop.log, "--folder", run, "--resume"],
-            "export": ["export", run, target, "--to", to],
-            "index": ["index", run],
-        }[verb]
-        if verb not in durations:
-            began = time.perf_counter()
-            finish(arguments, said)
-            durations[verb] = time.perf_counter() - began
-            return run_kill(workshop, number, seed, durations)
-        old = files_of(target)
-        at_work = kill_in(arguments, said, draw.random() * durations[verb])
-        return verb, at_work, state_fault(verb, run, target, old, sound, said, arguments)
-
-
-def files_of(path):
-    """Return the content of a file, or of the files of a folder, by name."""
-    if path.is_dir():
-        return {each.name: each.read_bytes() for each in path.iterdir() if each.suffix != ".part"}
-    return {path.name: path.read_bytes()} if path.exists() else {}
-
-
-def state_fault(verb, run, target, old, sound, said, arguments):
-    """Return what is lost or torn after a kill, or nothing."""
-    if verb == "export":
-        torn = files_of(target)
-        code, text = finish(arguments, said)
-        if code:
-            return f"cannot be exported again: {text}"
-        new = files_of(target)
-        wrong = [name for name in torn if torn[name] not in (old.get(name), new.get(name))]
-        return f"torn files: {wrong}" if wrong or not set(old) <= set(torn) else ""
-    if verb == "train" and not (run / "run.json").exists():
-        return ""
-    code, text = finish(["recommend", run, "--user", "u3"], said)
-    if code and not (verb == "train" and "no checkpoint yet" in text):
-        return f"cannot be asked: {text}"
-    if verb == "train":
-        code, text = finish(["train", arguments[1], "--folder", run, "--resume"], said)
-        if code:
-            return f"cannot be resumed: {text}"
-        if digest_of_models(run) != digest_of_models(sound):
-            return "ends in another model than the one that was not killed"
-    return ""
-
-
-def digest_of_models(run):
-    newest = sorted(run.glob("checkpoints/step-*"))[-1]
-    return hashlib.sha256((newest / "model.safetensors").read_bytes()).hexdigest()
-
-
 def outcomes(workshop, given):
     """Yield the kind of each case and kill, how it ended, and what is wrong with it."""
     for number in range(given.first, given.cases) if given.only is None else [given.only]:
         yield run_case(workshop, number, given.seed)
-    durations = {}
+    kills = Kills(workshop, given.seed, KILLED_EXPORTS) if given.kills else None
     for number in range(given.kills):
-        verb, at_work, fault = run_kill(workshop, number, given.seed, durations)
-        fault = f"kill {number} ({verb}): {fault}" if fault else ""
-        yield f"kill {verb}", "at work" if at_work else "had ended", fault
+        with temporary_folder(workshop.folder) as here:
+            kill = kills.run(number, here)
+        fault = "; ".join(f"{kind}: {what}" for kind, what in kill.broken)
+        fault = f"kill {number} of {fault}" if fault else ""
+        yield f"kill {kill.verb}", "at work" if kill.at_work else "had ended", fault
 
 
 def main():
@@ -363,6 +295,7 @@ def main():
     # A shell lets what it starts in the background ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faults, ends = 0, Counter()
+    warm_up()
     with temporary_folder(None) as folder, suppress(KeyboardInterrupt):  # then say how far it got
         for kind, end, fault in outcomes(Workshop(folder), given):
             ends[kind, end] += 1

@@ -1,13 +1,16 @@
 """Faults at random, for as long as it is told to: what must never happen is counted.
 
-    python -m tests.soak --minutes 60 --seed 0
+    python -m tests.soak --minutes 60 --kills 1000 --seed 0
 
-Kills ``train``, ``export`` and ``index`` at random moments, fills the disk under them, damages
-files and settings, sends hostile requests to a run that is served, and lets two processes train in
-one folder. After each fault everything that was complete before must be there, readable and the
-same. It stops by itself, prints how many faults it injected and what they did, and exits with 1 if
-a folder could not be read, a completed checkpoint was lost, an answer was wrong, a command broke
-the rules for errors, or no fault was injected at all. All traffic is to 127.0.0.1.
+Kills ``train``, ``export``, ``index``, ``report`` and ``audit`` at random moments, fills the disk
+under them, damages files and settings, sends hostile requests to a run that is served, and lets two
+processes train in one folder. Most processes are forks of a server that has loaded the program, so
+that a kill hits what the verb does; one in ten victims is a new interpreter, which is hit while it
+starts too. After each fault everything that was complete before must be there, readable and the
+same. It stops by itself, after so many minutes or, if that is sooner, so many kills of a victim
+that was at work. It prints how many faults it injected and what they did, and exits with 1 if a
+folder could not be read, a completed checkpoint was lost, an answer was wrong, a command broke the
+rules for errors, or no fault was injected at all. All traffic is to 127.0.0.1.
 """
 
 import argparse
@@ -24,22 +27,23 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 
 from tests.hostile import (
+    KILLED_EXPORTS,
     SMALL,
     Workshop,
-    digest_of_models,
     ended,
     fault_of,
     run_case,
-    run_kill,
     temporary_folder,
 )
-from tests.runs.run_processes import finish, start
+from tests.kills import LOST, UNREADABLE, VERBS, WRONG, Kills, ask, model_of
+from tests.runs.run_processes import run_here, start, warm_up
 from widemax.training.checkpoints import CheckpointStore
 
-KINDS = ("unreadable folders", "lost completed checkpoints", "wrong answers", "broken rules")
+RULES = "broken rules"
+KINDS = (UNREADABLE, LOST, WRONG, RULES)
 QUESTION = {"history": ["i1", "i2"], "k": 5}
 # How often each fault is injected beside the others.
-SHARES = {"kill": 10, "checkpoint": 4, "full disk": 3, "damage": 3, "request": 6, "two": 1}
+SHARES = {"kill": 27, "fresh kill": 3, "full disk": 3, "damage": 3, "request": 6, "two": 1}
 HOSTILE = (
     b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     b"POST /recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n",
@@ -70,7 +74,8 @@ class Soak:
         self.workshop = Workshop(folder)
         self.sound = self.workshop.runs["log"]
         self.answer = self._asked(self.sound)
-        self.durations = {}
+        self.kills, self.victims = Kills(self.workshop, seed, KILLED_EXPORTS), 0
+        self.tried, self.killed, self.moments = Counter(), Counter(), Counter()
         self.port = free_port()
         self.server = start(["serve", self.sound, "--port", self.port], folder / "served")
         self.served = self._when_open()
@@ -92,41 +97,19 @@ class Soak:
         hit, broken = getattr(self, "_" + kind.replace(" ", "_"))(number)
         return kind, hit, broken
 
-    def _kill(self, number):
-        verb, at_work, fault = run_kill(self.workshop, number, self.seed, self.durations)
-        # How long a verb takes changes with what else the machine does: kills must hit it.
-        self.durations[verb] *= 1.1 if at_work else 0.8
-        if not fault:
-            return at_work, []
-        torn = "torn" in fault or "another model" in fault
-        return at_work, [(KINDS[2] if torn else KINDS[0], f"kill of {verb}: {fault}")]
-
-    def _checkpoint(self, number):
-        """Kill a training that saves at every step, just after looking at what it has saved."""
+    def _kill(self, number, *, fresh=False):
         with temporary_folder(self.folder) as here:
-            run, said = here / "run", here / "said"
-            flags = [*SMALL, "--epochs", "3", "--checkpoint-every", "1", "--batch-size", "32"]
-            arguments = ["train", self.workshop.log, "--folder", run, *flags]
-            process = start(arguments, said)
-            longest = time.monotonic() + 30
-            wanted = self.draw.randint(1, 8)
-            while process.exitcode is None and time.monotonic() < longest:
-                before = CheckpointStore(run).steps() if run.exists() else []
-                if before and before[-1] >= wanted:
-                    break
-                time.sleep(0.001)
-            time.sleep(self.draw.uniform(0, 0.05))
-            before = CheckpointStore(run).steps() if run.exists() else []
-            process.kill()
-            process.join()
-            hit = process.exitcode == -signal.SIGKILL
-            after = CheckpointStore(run).steps() if run.exists() else []
-            if before and (not after or after[-1] < before[-1]):
-                return hit, [(KINDS[1], f"had {before}, has {after}")]
-            if not after:
-                return hit, []
-            code, text = finish(["evaluate", run], said)
-            return hit, [(KINDS[0], f"after {after}: {text}")] if code else []
+            kill = self.kills.run(self.victims, here, fresh=fresh)
+        self.victims += 1
+        origin = "fresh" if fresh else "forked"
+        self.tried[origin, kill.verb] += 1
+        if kill.at_work:
+            self.killed[origin, kill.verb] += 1
+            self.moments[origin, min(9, int(10 * kill.place))] += kill.verb != "save"
+        return kill.at_work, kill.broken
+
+    def _fresh_kill(self, number):
+        return self._kill(number, fresh=True)
 
     def _full_disk(self, number):
         """Let a verb write where there is no room; then make room and look."""
@@ -147,19 +130,19 @@ class Soak:
             filler.unlink(missing_ok=True)
             broken = []
             if code is None or "Traceback" in text:
-                broken.append((KINDS[3], f"full disk, {arguments[0]}: {code} {text[-600:]}"))
+                broken.append((RULES, f"full disk, {arguments[0]}: {code} {text[-600:]}"))
             steps = CheckpointStore(self.sound).steps()
             if CheckpointStore(run).steps()[-1:] < steps[-1:]:
-                broken.append((KINDS[1], f"full disk, {arguments[0]}"))
+                broken.append((LOST, f"full disk, {arguments[0]}"))
             if arguments is not more and self._asked(run) != self.answer:
-                broken.append((KINDS[2], f"full disk, {arguments[0]}: another answer"))
+                broken.append((WRONG, f"full disk, {arguments[0]}: another answer"))
             elif self._asked(run) is None:
-                broken.append((KINDS[0], f"full disk, {arguments[0]}: cannot be asked"))
+                broken.append((UNREADABLE, f"full disk, {arguments[0]}: cannot be asked"))
             return code != 0, broken
 
     def _damage(self, number):
         _, code, fault = run_case(self.workshop, number, self.seed)
-        return code != 0, [(KINDS[3], fault)] if fault else []
+        return code != 0, [(RULES, fault)] if fault else []
 
     def _request(self, number):
         """Send something hostile, then ask what is known; the answer must not have changed."""
@@ -172,9 +155,9 @@ class Soak:
         said = self._send(data, answer=self.draw.random() < 0.8)
         broken = []
         if said.startswith((b"HTTP/1.1 5", b"HTTP/1.1 2")) and b" 503 " not in said[:20]:
-            broken.append((KINDS[3], f"hostile request: {data[:60]!r}: {said[:200]!r}"))
+            broken.append((RULES, f"hostile request: {data[:60]!r}: {said[:200]!r}"))
         if self._question() != self.served:
-            broken.append((KINDS[2], f"the server answers otherwise after {data[:60]!r}"))
+            broken.append((WRONG, f"the server answers otherwise after {data[:60]!r}"))
         return True, broken
 
     def _two(self, number):
@@ -185,17 +168,17 @@ class Soak:
             both = [start(arguments, here / name) for name in ("first", "second")]
             codes = [ended(process) for process in both]
             said = [(here / name).read_text(errors="replace") for name in ("first", "second")]
-            broken = [(KINDS[3], f"two processes: {why}: {text[-300:]}")
+            broken = [(RULES, f"two processes: {why}: {text[-300:]}")
                       for why, text in zip(map(fault_of, codes, said), said, strict=True)
                       if why]  # fmt: skip
             if 0 not in codes:
-                broken.append((KINDS[3], f"neither of two processes trained: {codes} {said}"))
-            elif digest_of_models(run) != digest_of_models(self.sound):
-                broken.append((KINDS[2], "two processes trained another model than one"))
+                broken.append((RULES, f"neither of two processes trained: {codes} {said}"))
+            elif model_of(run) != model_of(self.sound):
+                broken.append((WRONG, "two processes trained another model than one"))
             return 2 in codes, broken
 
     def _asked(self, run):
-        code, said = finish(["recommend", run, "--user", "u3", "--json"], self.folder / "asked")
+        code, said = run_here(ask(run))
         return json.loads(said[said.index("[") :]) if code == 0 and "[" in said else None
 
     def _send(self, data, *, answer=True):
@@ -251,27 +234,48 @@ def small_disk(here):
             subprocess.run(["umount", "-l", str(place)], check=False)
 
 
+def show_kills(soak):
+    """Print the victims that were at work when they were killed, by verb and by moment."""
+    print(f"{soak.killed.total():,} kills of a victim at work")
+    print(f"  {'':<12}" + "".join(f"{verb:>8}" for verb in VERBS) + f"{'all':>8}")
+    for origin in ("forked", "fresh"):
+        for name, counts in ((origin, soak.killed), ("  had ended", soak.tried - soak.killed)):
+            numbers = [counts[origin, verb] for verb in VERBS]
+            print(f"  {name:<12}" + "".join(f"{n:8,}" for n in [*numbers, sum(numbers)]))
+    print("  by tenth of the time from a start to a little past the usual end (save: at a save)")
+    for origin in ("forked", "fresh"):
+        print(f"  {origin:<12}" + "".join(f"{soak.moments[origin, k]:6,}" for k in range(10)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--kills", type=int, help="stop after so many, if that is sooner")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     # A shell lets what it starts in the background ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     injected, hits, broken = Counter(), Counter(), Counter(dict.fromkeys(KINDS, 0))
     told = began = time.monotonic()
+    soak = None
 
     def count(found):
         for kind, what in found:
             broken[kind] += 1
             print(f"{kind}: {what}", flush=True)
 
+    def is_done():
+        enough = given.kills is not None and soak.killed.total() >= given.kills
+        return enough or time.monotonic() - began >= 60 * given.minutes
+
     with temporary_folder(None) as folder, suppress(KeyboardInterrupt):  # then say how far it got
+        print("starting: what the verbs load, and sound runs to spoil", flush=True)
+        warm_up()
         soak = Soak(folder, given.seed)
         told = began = time.monotonic()  # making what is spoilt takes no part of the time
         try:
             number = 0
-            while time.monotonic() - began < 60 * given.minutes:
+            while not is_done():
                 kind, hit, found = soak.inject(number)
                 number += 1
                 injected[kind] += 1
@@ -279,12 +283,16 @@ def main():
                 count(found)
                 if time.monotonic() - told > 30:
                     told = time.monotonic()
-                    print(f"{(told - began) / 60:.1f} min, {number:,} faults", flush=True)
+                    kills = soak.killed.total()
+                    minutes = (told - began) / 60
+                    print(f"{minutes:.1f} min, {number:,} faults, {kills:,} kills", flush=True)
         finally:
             count(soak.close())
     print(f"{injected.total():,} faults injected in {(time.monotonic() - began) / 60:.1f} minutes")
     for kind in SHARES:
         print(f"  {kind:<12} {injected[kind]:6,}   of which hit {hits[kind]:6,}")
+    if soak is not None:
+        show_kills(soak)
     print("  ".join(f"{kind}: {broken[kind]}" for kind in KINDS))
     sys.exit(1 if broken.total() or not injected else 0)
 

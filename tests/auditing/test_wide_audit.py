@@ -1,11 +1,11 @@
 """An audit of very many classes: bounded memory, and sketches that agree with whole gradients."""
 
-import subprocess
 import sys
 
 import pytest
 import torch
 
+from tests import forked
 from widemax.auditing import audit
 from widemax.auditing.measuring import spaces
 from widemax.auditing.measuring.sketch import Sketch
@@ -114,6 +114,6 @@ print((resident("VmHWM") - before) / 1024)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_audit_of_a_million_classes_takes_at_most_256_mb_beside_the_model():
-    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True)
+    done = forked.run(["-c", MEASURED])
     assert done.returncode == 0, done.stderr
     assert 10 < float(done.stdout) < 256

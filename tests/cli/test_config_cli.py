@@ -21,7 +21,7 @@ from widemax.declarations import declared, names
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run():
     """Call a small command with arguments; return its result, and what it was called with."""
     app = typer.Typer(pretty_exceptions_enable=False)

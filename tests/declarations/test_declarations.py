@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import forked
 from widemax.cli import main
 from widemax.cli.train import train
 from widemax.config import Config
@@ -254,10 +255,8 @@ def test_the_program_takes_plug_ins_before_the_verb(tmp_path):
     (tmp_path / "log.csv").write_text("user,item\nann,tea\nann,rum\nbob,tea\n")
 
     def run(*words):
-        command = [sys.executable, "-c", "from widemax.cli import main; main()", *words]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, env={"COLUMNS": "200"}
-        )
+        command = ["-c", "from widemax.cli import main; main()", *words]
+        return forked.run(command, cwd=tmp_path, env={"COLUMNS": "200"})
 
     for flag in (["--plugin", "plug.py"], ["--plugin=plug.py"]):
         shown = run(*flag, "train", "--sampler", "mine", "--help").stdout

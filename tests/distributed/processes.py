@@ -2,7 +2,6 @@
 
 import fcntl
 import io
-import multiprocessing
 import os
 import socket
 import sys
@@ -12,6 +11,8 @@ from importlib import import_module
 
 import torch
 import torch.distributed as dist
+
+from tests.forked import FORKS
 
 SIZES = (2, 3, 4)
 LARGEST = max(SIZES)
@@ -49,11 +50,10 @@ def run_all(work, *arguments, processes=LARGEST, timeout=400):
 
     ``groups`` has the process group of each size that this process belongs to.
     """
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
+    answers = FORKS.Queue()
     port = free_port()
     started = [
-        context.Process(target=_run, args=(rank, processes, port, answers, work, arguments))
+        FORKS.Process(target=_run, args=(rank, processes, port, answers, work, arguments))
         for rank in range(processes)
     ]
     for each in started:

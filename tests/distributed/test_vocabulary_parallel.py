@@ -5,12 +5,12 @@ import pytest
 from tests.distributed.test_torchrun import (
     SETTINGS,
     STEPS,
+    all_finished,
     alone,  # noqa: F401
     assert_same,
     command,
-    finished,
     log,  # noqa: F401
-    torchrun,
+    ranks,
 )
 from widemax.config import Config
 from widemax.runs.api import load, train
@@ -18,11 +18,11 @@ from widemax.runs.api import load, train
 
 def test_three_processes_then_two_then_one_end_as_one_process_does(log, alone, tmp_path):  # noqa: F811
     folder = tmp_path / "run"
-    code, text = finished(torchrun(3, [*command(log, folder, 15), "--vocabulary-parallel"]))
-    assert code == 0, text
+    codes, text = all_finished(ranks(3, [*command(log, folder, 15), "--vocabulary-parallel"]))
+    assert codes == [0, 0, 0], text
     words = [*command(log, folder, 30), "--vocabulary-parallel", "--resume"]
-    code, text = finished(torchrun(2, words))
-    assert code == 0, text
+    codes, text = all_finished(ranks(2, words))
+    assert codes == [0, 0], text
     assert "resumed at step 15" in text
     train(log, Config(steps=STEPS, **SETTINGS), folder=folder, resume=True)
     assert_same(folder, alone)

@@ -4,9 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # The 20 most popular items alone give 0.31; whoever knew the truth would reach 0.46.
@@ -15,14 +18,15 @@ LEAST_RECALL = 0.38
 
 def run(name):
     """Return what an example prints, on one thread."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = forked.run([EXAMPLES / name], env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def need(package):
+    """Skip a test without a package; the example imports it, which takes seconds, not this."""
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
 
 
 def recall(printed):
@@ -36,7 +40,7 @@ def test_a_head_in_a_plain_loop():
 
 
 def test_a_head_in_a_lightning_module():
-    pytest.importorskip("lightning")
+    need("lightning")
     assert recall(run("lightning_module.py")) > LEAST_RECALL
 
 
@@ -68,7 +72,7 @@ def test_a_transformer_with_a_sampled_head():
 
 
 def test_a_model_of_hugging_face_learns_through_a_head():
-    pytest.importorskip("transformers")
+    need("transformers")
     before, after = re.search(r"loss (\S+) before, (\S+) after", run("hugging_face.py")).groups()
     assert float(after) < float(before) - 2
 

@@ -1,11 +1,11 @@
 """A method of each kind, declared outside the package in one file: trained, kept, asked again."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 
@@ -22,8 +22,8 @@ CASES = {
 
 
 def widemax(plugin, *arguments, code=0):
-    command = [sys.executable, "-m", "widemax", *(["--plugin", str(plugin)] if plugin else [])]
-    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
+    command = ["-m", "widemax", *(["--plugin", plugin] if plugin else [])]
+    done = forked.run([*command, *arguments])
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -82,5 +82,5 @@ CONTRACTS = {
 def test_a_method_of_ones_own_keeps_the_contract(kind):
     """In a process of its own: what is declared stays declared."""
     program = f"import sys, widemax as wm; sys.path.insert(0, {str(PLUGINS)!r})\n{CONTRACTS[kind]}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = forked.run(["-c", program])
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from widemax.declarations.table import names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,13 +51,8 @@ def test_the_objective_of_the_page_trains(tmp_path):
     lines = [f"user{n % 20},item{n * n % 31},{n}" for n in range(400)]
     (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *lines]))
     words = [word.replace("log.parquet", "log.csv") for word in command[1:]]
-    done = subprocess.run(
-        [sys.executable, "-m", "widemax", *words, "--epochs", "1", "--threads", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    words = ["-m", "widemax", *words, "--epochs", "1", "--threads", "1"]
+    done = forked.run(words, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "objective focal" in done.stderr
     assert "finished after" in done.stderr

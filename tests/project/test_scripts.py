@@ -1,11 +1,11 @@
 """Benchmarks and experiments are commands: --json, --check, and bars that can be missed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS, EXPERIMENTS = ROOT / "benchmarks", ROOT / "experiments"
@@ -14,8 +14,7 @@ SCRIPTS = [path for folder in (BENCHMARKS, EXPERIMENTS) for path in folder.glob(
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_every_script_takes_json_and_check(script):
-    command = [sys.executable, str(script), "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = forked.run([script, "--help"], check=True).stdout
     assert "--json" in shown
     assert "--check" in shown
 
@@ -31,8 +30,7 @@ def test_check_exits_non_zero_where_a_bar_is_missed(value, code, tmp_path):
         "report.add('only told', 7)\n"
         "report.finish()\n"
     )
-    command = [sys.executable, "-c", program, "--check", "--json", str(figures)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forked.run(["-c", program, "--check", "--json", figures])
     assert done.returncode == code
     assert "speed" in done.stdout.splitlines()[-2]
     written = json.loads(figures.read_text())["figures"]

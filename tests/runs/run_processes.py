@@ -2,18 +2,56 @@
 
 import contextlib
 import importlib
-import multiprocessing
+import io
 import os
 import signal
+import subprocess
 import sys
 
+from tests.forked import FORKS, PRELOADED
 from widemax.cli import main
+from widemax.cli.interruption import STOPPED
 
-# A server that has imported all and computed nothing, so that no thread is lost by its forks.
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    ["tests.runs.run_processes", "widemax.cli.app", "widemax.runs.preparing", "torch", "polars"]
-)
+
+def warm_up():
+    """Have the server load what the verbs load, once, so that a process works at once.
+
+    To be called before the first process is started. It takes some seconds, and a minute where no
+    kernel has been compiled yet; a process then takes a fifth to a tenth of the time.
+    """
+    # A pool of threads in the server would hang in its forks.
+    os.environ.update(OMP_NUM_THREADS="1", WIDEMAX_WARM_UP="1")
+    FORKS.set_forkserver_preload([*PRELOADED, "tests.runs.warm_up"])
+    # The server ignores what it cannot import, and would be as slow as without.
+    asked = FORKS.Process(target=_end_if_cold)
+    asked.start()
+    asked.join()
+    if asked.exitcode:
+        raise RuntimeError("the server of processes has not loaded tests.runs.warm_up")
+
+
+def _end_if_cold():
+    sys.exit(not getattr(sys.modules.get("tests.runs.warm_up"), "is_warm", False))
+
+
+class Fresh:
+    """A process of an interpreter of its own, with what a forked one is asked."""
+
+    def __init__(self, arguments, output):
+        command = [sys.executable, "-m", "widemax", *map(str, arguments)]
+        with output.open("wb") as said:
+            self._process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        self.pid, self.kill = self._process.pid, self._process.kill
+
+    def join(self, timeout=None):
+        """Wait for its end, or some seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    @property
+    def exitcode(self):
+        """Its exit code, None while it is running."""
+        return self._process.poll()
 
 
 def start(arguments, output, *, interrupt=None, limit=None, memory=None):
@@ -23,7 +61,7 @@ def start(arguments, output, *, interrupt=None, limit=None, memory=None):
     ``limit`` is the longest file in bytes, ``memory`` what it may take beside what it starts with.
     """
     given = [str(argument) for argument in arguments]
-    process = _FORKS.Process(target=_run, args=(given, str(output), interrupt, limit, memory))
+    process = FORKS.Process(target=_run, args=(given, str(output), interrupt, limit, memory))
     process.start()
     return process
 
@@ -33,6 +71,19 @@ def finish(arguments, output, **options):
     process = start(arguments, output, **options)
     process.join()
     return process.exitcode, output.read_text()
+
+
+def run_here(arguments):
+    """Run ``widemax`` in this process, which takes a fraction of the time; return the same."""
+    said, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code or 0
+    if code == STOPPED:
+        raise KeyboardInterrupt
+    return code, said.getvalue()
 
 
 def _run(arguments, output, interrupt, limit, memory):

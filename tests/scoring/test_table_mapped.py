@@ -2,8 +2,6 @@
 
 import copy
 import shutil
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests import forked
 from widemax.heads import FullHead, SampledHead, as_table, class_vectors_of, exact
 from widemax.sampling import LogUniformSampler, UniformSampler
 from widemax.scoring import TableScorer, mapped
@@ -378,8 +377,7 @@ def test_a_second_process_finds_exactly_what_was_learned(path, tmp_path):
     ids = torch.tensor(sorted(touched - {7}))
     expected = tmp_path / "expected.pt"
     torch.save((ids, scorer.weight[ids].detach(), scorer.bias[ids].detach()), expected)
-    command = [sys.executable, "-c", SECOND_PROCESS, str(path), str(expected)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forked.run(["-c", SECOND_PROCESS, path, expected])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == len(ids) + 1
     assert scorer.weight[7].eq(42).all()

@@ -3,10 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -14,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import widemax as wm
+from tests import forked
 from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.filters import parse_filters
@@ -251,10 +249,7 @@ print("done", flush=True)
 
 
 def start_writing(database, size, step):
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
-    command = [sys.executable, "-c", KILLED, database, str(size), str(step)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    process = forked.Program(["-c", KILLED, database, size, step])
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -281,6 +276,7 @@ def test_killed_at_any_moment_the_table_is_whole_or_absent(database):
     began = time.perf_counter()
     assert whole.wait() == 0
     length = time.perf_counter() - began
+    whole.close()
     assert state_of(database) == (1, 1500, 1500)
     with psycopg.connect(database) as connection:
         connection.execute("drop table items, widemax_manifest")
@@ -292,7 +288,7 @@ def test_killed_at_any_moment_the_table_is_whole_or_absent(database):
         time.sleep(length * (number + 0.5) / KILLS)
         process.send_signal(signal.SIGKILL)
         killed += process.wait() == -signal.SIGKILL
-        process.stdout.close()
+        process.close()
         after = state_of(database)
         assert after in (before, (step, 1500, 1500))
         before = after

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import struct
-import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import forked
 from widemax.vectors import (
     KeyedVectors,
     read_numpy_vectors,
@@ -421,9 +421,7 @@ def test_fault_16_full_disk_keeps_the_old_vectors(tmp_path):
         "        print('refused')\n"
     )
     names = [write.__name__ for write in WRITERS]
-    failed = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), *names], capture_output=True, text=True
-    )
+    failed = forked.run(["-c", program, tmp_path, *names])
     assert failed.stdout == "refused\n" * len(WRITERS), failed.stderr
     assert sorted(tmp_path.rglob("*")) == before
     for write, read in WRITERS.items():

@@ -3,7 +3,6 @@
 import json
 import pickle
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -11,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 
+from tests import forked
 from widemax.storage.files import atomic_write
 from widemax.vocabulary import Vocabulary
 
@@ -271,7 +271,7 @@ def test_killed_write_keeps_the_old_file(tmp_path):
         "with atomic_write(sys.argv[1]) as file:\n"
         "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    killed = forked.run(["-c", program, path])
     assert killed.returncode == -signal.SIGKILL
     assert Vocabulary.load(path) == old
 
@@ -287,9 +287,7 @@ def test_full_disk_keeps_the_old_file(tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "Vocabulary.count(list(range(100_000))).save(sys.argv[1])\n"
     )
-    failed = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
-    )
+    failed = forked.run(["-c", program, path])
     assert failed.returncode == 1
     assert "File too large" in failed.stderr
     assert Vocabulary.load(path) == old
