@@ -24,13 +24,24 @@ def figures_of(
     source: Path, name: str, *flags: object, ks: Sequence[int] = (10, 20)
 ) -> dict[str, Any]:
     """Train a run of this name and return its figures on the test, with the seconds it took."""
-    folder = str(RUNS / name)
+    seconds = train(source, name, *flags)
+    lengths = [word for k in ks for word in ("-k", k)]
+    return {**figures_at(name, *lengths), "seconds": seconds}
+
+
+def train(source: Path, name: str, *flags: object) -> float:
+    """Train a run of this name, or go on with it; return the seconds that took."""
     start = time.perf_counter()
-    _shown("train", str(source), *map(str, flags), "--folder", folder, "--resume")
-    seconds = time.perf_counter() - start
-    lengths = [word for k in ks for word in ("-k", str(k))]
-    found: dict[str, Any] = json.loads(_shown("evaluate", folder, *lengths, "--json"))
-    return {**found, "seconds": seconds}
+    _shown("train", str(source), *map(str, flags), "--folder", str(RUNS / name), "--resume")
+    return time.perf_counter() - start
+
+
+def figures_at(name: str, *flags: object) -> dict[str, Any]:
+    """Return the figures of a run of this name on the test."""
+    found: dict[str, Any] = json.loads(
+        _shown("evaluate", str(RUNS / name), *map(str, flags), "--json")
+    )
+    return found
 
 
 def _shown(*words: str) -> str:
