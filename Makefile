@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Two test processes, one thread each: two cores, and figures that do not depend on a thread count.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: help demo test check docs browser bench bench-serve experiments soak clean
 
@@ -15,7 +15,7 @@ help:
 	@echo "make browser      install Debian's Chromium, which the browser tests drive"
 	@echo "make bench        measure speed and memory against named peers, and the commit before"
 	@echo "make bench-serve  only the server under load, for two minutes"
-	@echo "make soak         kills, full disks, damage and hostile requests, for SOAK_MINUTES=60"
+	@echo "make soak         faults at random, until SOAK_KILLS=1000 kills or for SOAK_MINUTES=60"
 	@echo "make experiments  run the longer measurements that the docs quote (hours)"
 	@echo "make clean        remove .venv and all caches"
 
@@ -23,7 +23,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("widemax needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a minute or two, once) ..."
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@# On all cores, which pip does not use, and without most of what is never imported here.
+	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests|transformers/models)/' $(VENV)/lib || true
 	@touch $@
 
 demo: $(STAMP)
@@ -70,9 +72,10 @@ bench-serve: $(STAMP)
 	$(BIN)/python benchmarks/serving.py --check --json benchmarks/results/serving.json
 
 SOAK_MINUTES ?= 60
+SOAK_KILLS ?= 1000
 
 soak: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --kills $(SOAK_KILLS)
 
 experiments: $(STAMP)
 	@echo "== the tests of crashes and damaged files, at length"

@@ -102,11 +102,13 @@ def train_step(num_classes: int, folder: Path) -> Work:
     model, log = model_of(num_classes), histories_of(num_classes, 1000)
     examples = model.windows(log, max_history=HISTORY, window=1)
     steps = GradientSteps(model, RowAdam(model.parameters()), examples, batch_size=512)
-    for step in range(3):
+    # Once over all examples: the optimiser's state is memory that the first use of a row pays for,
+    # page by page, and that is a cost of rows, not of steps.
+    for step in range(steps.per_epoch):
         steps.take(step, 0.001)
 
     def take() -> None:
-        for step in range(3, 13):
+        for step in range(steps.per_epoch, steps.per_epoch + 10):
             steps.take(step, 0.001)
 
     return take

@@ -49,8 +49,8 @@ ARROWS: Graph = {
         "encoders": "data devices gradients kernels scoring validation",
         "optim": "devices kernels validation",
         "training": "data declarations devices extras limits optim storage validation",
-        "distributed": "candidates data declarations encoders heads sampling scoring storage "
-        "training validation vocabulary",
+        "distributed": "candidates data declarations encoders heads kernels sampling scoring "
+        "storage training validation vocabulary",
         "models": "candidates config data declarations distributed encoders heads kernels ngrams "
         "objectives sampling scoring training validation vocabulary",
         "evaluation": "candidates data heads kernels validation vectors vocabulary",
