@@ -4,6 +4,7 @@ import json
 import os
 import random
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,11 @@ import widemax as wm
 from tests import forked
 from widemax.cli.app import app
 from widemax.comparison import trial
+from widemax.comparison.budgeting import Terms
+from widemax.comparison.contenders import Contender
+from widemax.comparison.race import Race, stored_race
+from widemax.storage.files import make_folder
+from widemax.storage.manifest import write_manifest
 
 FLAGS = (
     "--heads=full,sampled",
@@ -164,3 +170,31 @@ def test_a_contender_is_measured_with_the_threads_that_it_trains_with(log, tmp_p
     measuring.start()
     measuring.join()
     assert trial.result_of(tmp_path / "measured.json")["threads"] == 1
+
+
+def test_slow_validations_are_made_shorter_and_only_where_nobody_said_how_long(log, tmp_path):
+    # As many users as would be asked by default, a minute for a validation.
+    slow = {"prepared": 0.1, "step": 0.001, "validation": 60.0, "questions": 9_000}
+    slow |= {"test": 0.1, "usual_steps": 9}
+
+    def planned(name, **typed):
+        settings = {"model": "next-item", "dimension": 8, **typed}
+        race = Race(
+            folder=tmp_path / name,
+            source=str(log),
+            kind="csv",
+            contenders=[Contender("full", {**settings, "head": "full"})],
+            terms=Terms(budget=600),
+        )
+        for job in race._measurements():
+            make_folder(Path(job.result).parent)
+            write_manifest(job.result, 1, slow)
+        race._plan()
+        return stored_race(race.folder)
+
+    race = planned("usual")
+    assert race.validation_size == 2_000
+    (job, *_) = race._trainings()
+    assert job.settings["validation_size"] == 2_000
+    with pytest.raises(ValueError, match="too short"):
+        planned("typed", validation_size=9_000)

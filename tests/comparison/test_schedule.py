@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from widemax.comparison.budgeting import VALIDATIONS, Terms, affordable_questions, steps_of
 from widemax.comparison.contenders import Contender
-from widemax.comparison.race import VALIDATIONS, Terms, steps_of
 from widemax.comparison.schedule import Schedule, Trial, cost_of, factors_of, rounds_of
 from widemax.comparison.standings import standings_of
 from widemax.comparison.trial import median_seconds
@@ -91,7 +91,7 @@ def test_rounds_end_with_one_whole_training():
 
 
 def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_why():
-    taken = {"prepared": 1.0, "validation": 2.0, "usual_steps": 10**9}
+    taken = {"prepared": 1.0, "validation": 2.0, "test": 3.0, "usual_steps": 10**9}
     measured = {"full": {**taken, "step": 0.5}, "nce": {**taken, "step": 0.01}}
     steps = steps_of(measured, Terms(budget=3600))
     assert steps["full"] * 0.5 == pytest.approx(steps["nce"] * 0.01, rel=0.01)
@@ -103,6 +103,29 @@ def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_w
         steps_of(measured, Terms(budget=needed - 1))
     usual = {name: {**each, "usual_steps": 70} for name, each in measured.items()}
     assert steps_of(usual, Terms(budget=36000)) == {"full": 70, "nce": 70}
+
+
+def test_validations_take_a_quarter_of_the_time_at_most():
+    taken = {"prepared": 1.0, "step": 0.01, "test": 3.0, "questions": 50_000, "usual_steps": 10**9}
+    measured = {"full": {**taken, "validation": 2.0}, "tree": {**taken, "validation": 6.0}}
+    shares = []
+    for budget in (150, 300, 600, 7200):
+        terms = Terms(budget=budget)
+        questions = affordable_questions(measured, terms)
+        fewer = {
+            name: {**each, "validation": each["validation"] * questions / 50_000}
+            for name, each in measured.items()
+        }
+        steps = steps_of(fewer, terms)["tree"] * 0.01
+        validations = VALIDATIONS * fewer["tree"]["validation"]
+        shares.append(validations / (steps + validations))
+    # As many as usual where there is time enough; otherwise no fewer than need be.
+    assert shares[:3] == pytest.approx([0.25] * 3, rel=0.03)
+    assert affordable_questions(measured, Terms(budget=7200)) == 50_000
+    assert shares[3] < 0.1
+    assert affordable_questions(measured, Terms(budget=40)) == 2_000
+    few = {name: {**each, "questions": 900} for name, each in measured.items()}
+    assert affordable_questions(few, Terms(budget=60)) == 900
 
 
 def test_a_step_that_is_held_up_does_not_shorten_the_race(monkeypatch):

@@ -22,7 +22,8 @@ from widemax.cli.progress import starting, waiting
 from widemax.limits import usable_cores
 
 if TYPE_CHECKING:
-    from widemax.comparison.race import Race, Terms
+    from widemax.comparison.budgeting import Terms
+    from widemax.comparison.race import Race
     from widemax.comparison.standings import Standing
     from widemax.comparison.trial import Job
 
@@ -79,7 +80,8 @@ def compare(
     the test is asked once, at the end. Settings of train, such as --dimension, are for all.
     """
     with starting():
-        from widemax.comparison.race import Terms, stored_race
+        from widemax.comparison.budgeting import Terms
+        from widemax.comparison.race import stored_race
 
     race = stored_race(folder) if resume else None
     if race is None:
@@ -236,6 +238,11 @@ def _sentences(race: Race, found: Sequence[Standing]) -> list[str]:
     lines = [f"best in validation{mean}: {best.name}"]
     if tied:
         lines[0] += f"; within twice the standard error (≈): {', '.join(tied)}"
+    if race.validation_size:
+        lines.append(
+            f"validated by {race.validation_size:,} questions, fewer than usual, so that trainings "
+            "had most of the time (--validation-size)"
+        )
     command = ["widemax", "train", race.source, "--config", str(race.folder / "winner.toml")]
     lines.append(f"train it on: {shlex.join([*command, '--folder', 'runs/winner'])}")
     return [printable(line) for line in lines]

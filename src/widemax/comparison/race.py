@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from widemax.comparison.budgeting import VALIDATIONS, Terms, affordable_questions, steps_of
 from widemax.comparison.contenders import COMPARED, Contender
 from widemax.comparison.processes import run_jobs
-from widemax.comparison.schedule import Leg, Schedule, Trial, cost_of, rounds_of
+from widemax.comparison.schedule import Leg, Schedule, Trial
 from widemax.comparison.standings import Standing, standings_of
-from widemax.comparison.trial import MEASURING, Job, result_of
+from widemax.comparison.trial import Job, result_of
 from widemax.config import Config
 from widemax.config.toml import to_toml
 from widemax.declarations import Value
@@ -23,10 +24,6 @@ from widemax.storage.manifest import read_manifest, write_manifest
 FORMAT_VERSION = 1
 MEASURED = "measured"
 PLAN, RESULT, WINNER = "comparison.json", "standings.json", "winner.toml"
-VALIDATIONS = 9
-"""How often a whole training is validated: three times in the first third."""
-_RESERVE = 0.1
-"""The share of the budget that is left for the test and for what was not foreseen."""
 DECIDED = (
     "learning_rate",
     "steps",
@@ -43,22 +40,6 @@ DECIDED = (
     *COMPARED,
 )
 """Settings that a comparison decides itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What is the same for all contenders of a race."""
-
-    budget: float
-    """Seconds for all of it."""
-    equal: str = "time"
-    """Whether contenders have the same "time" or the same "steps"."""
-    rates: int = 3
-    """How many learning rates are tried for each."""
-    seeds: int = 2
-    """How many whole trainings each has."""
-    workers: int = 2
-    """How many trainings run side by side, a thread each."""
 
 
 @dataclass
@@ -79,6 +60,8 @@ class Race:
     """Modules with methods of the user's own."""
     steps: dict[str, int] = field(default_factory=dict)
     """How long a whole training of each contender is, once that is measured."""
+    validation_size: int = 0
+    """Questions of a validation where the usual ones would take too long; 0 is as many as usual."""
     on_look: Callable[[Race, Sequence[Job]], None] = lambda race, running: None
     """Called twice a second with what is running."""
 
@@ -170,6 +153,8 @@ class Race:
         place = self.folder / slug(contender.name)
         part = "test" if test else f"step-{until}"
         fixed: dict[str, Value] = {"threads": 1, "patience": 0, "keep_last": 1}
+        if self.validation_size:
+            fixed["validation_size"] = self.validation_size
         return Job(
             source=self.source,
             kind=self.kind,
@@ -219,6 +204,17 @@ class Race:
                 measured[each.name] = found
         if not measured:
             raise ValueError(f"none of {', '.join(each.name for each in self.contenders)} can run")
+        questions = next(iter(measured.values()))["questions"]
+        # How much is asked is the user's to say.
+        if "validation_size" not in self.contenders[0].settings:
+            affordable = affordable_questions(measured, self.terms)
+            if affordable < questions:
+                self.validation_size = affordable
+        share = (self.validation_size or questions) / questions
+        measured = {
+            name: {**each, "validation": each["validation"] * share}
+            for name, each in measured.items()
+        }
         self.steps = steps_of(measured, self.terms)
         plan = {
             "source": self.source,
@@ -227,6 +223,7 @@ class Race:
             "terms": asdict(self.terms),
             "plugins": list(self.plugins),
             "steps": self.steps,
+            "validation_size": self.validation_size,
         }
         write_manifest(self.folder / PLAN, FORMAT_VERSION, plan)
 
@@ -259,51 +256,8 @@ def stored_race(folder: Path) -> Race | None:
         terms=Terms(**plan["terms"]),
         plugins=plan["plugins"],
         steps=plan["steps"],
+        validation_size=plan.get("validation_size", 0),
     )
-
-
-def steps_of(measured: Mapping[str, Mapping[str, float]], terms: Terms) -> dict[str, int]:
-    """Return how many steps a whole training of each contender has, within the budget.
-
-    It is never longer than the model is usually trained.
-
-    >>> taken = {"prepared": 1.0, "step": 0.1, "validation": 1.0, "usual_steps": 10_000}
-    >>> both = {"full": taken, "nce": {**taken, "step": 0.05}}
-    >>> steps_of(both, Terms(budget=600, seeds=1))
-    {'full': 3107, 'nce': 6215}
-    >>> steps_of(both, Terms(budget=600, seeds=1, equal="steps"))
-    {'full': 4143, 'nce': 4143}
-    """
-    whole, count = cost_of(terms.rates, terms.seeds), len(measured)
-    processes = sum(rates for rates, _ in rounds_of(terms.rates)) + terms.seeds - 1
-    fixed = {
-        name: processes * each["prepared"] + whole * VALIDATIONS * each["validation"]
-        for name, each in measured.items()
-    }
-    there = terms.budget * (1 - _RESERVE) * terms.workers
-    there -= sum(each["prepared"] + MEASURING for each in measured.values())
-    if terms.equal == "time":
-        seconds = {name: there / count - fixed[name] for name in measured}
-        steps = {name: seconds[name] / whole / each["step"] for name, each in measured.items()}
-    else:
-        left = there - sum(fixed.values())
-        same = left / whole / sum(each["step"] for each in measured.values())
-        steps = dict.fromkeys(measured, same)
-    if min(steps.values()) < VALIDATIONS:
-        least = {
-            name: fixed[name] + whole * VALIDATIONS * each["step"]
-            for name, each in measured.items()
-        }
-        slowest = max(least, key=lambda name: least[name])
-        total = sum(least.values()) if terms.equal == "steps" else count * least[slowest]
-        needed = (total + terms.budget * (1 - _RESERVE) * terms.workers - there) / terms.workers
-        raise ValueError(
-            f"budget = {terms.budget:g} s is too short: {needed / (1 - _RESERVE):.0f} s would just "
-            f"do for {slowest}, whose validation takes {measured[slowest]['validation']:.2g} s and "
-            f"whose step {measured[slowest]['step']:.2g} s; allow more, or fewer contenders, rates "
-            "or seeds, or a smaller --validation-size"
-        )
-    return {name: int(min(each, measured[name]["usual_steps"])) for name, each in steps.items()}
 
 
 def slug(name: str) -> str:

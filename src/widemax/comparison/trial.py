@@ -127,11 +127,14 @@ def _measure(job: Job) -> dict[str, Any]:
     loop.validate()
     validation = time.perf_counter() - started
     shutil.rmtree(job.folder)
+    asked, tested = (len(part or ()) for part in (training.split.validation, training.split.test))
     usual = loop.steps.per_epoch * int(training.config.epochs)
     return {
         "prepared": prepared,
         "step": seconds,
         "validation": validation,
+        "questions": asked,
+        "test": validation * tested / asked,
         "usual_steps": usual,
         "classes": len(training.source.vocabulary),
     }
