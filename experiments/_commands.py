@@ -32,18 +32,19 @@ def figures_of(
 def train(source: Path, name: str, *flags: object) -> float:
     """Train a run of this name, or go on with it; return the seconds that took."""
     start = time.perf_counter()
-    _shown("train", str(source), *map(str, flags), "--folder", str(RUNS / name), "--resume")
+    shown("train", str(source), *map(str, flags), "--folder", str(RUNS / name), "--resume")
     return time.perf_counter() - start
 
 
 def figures_at(name: str, *flags: object) -> dict[str, Any]:
     """Return the figures of a run of this name on the test."""
     found: dict[str, Any] = json.loads(
-        _shown("evaluate", str(RUNS / name), *map(str, flags), "--json")
+        shown("evaluate", str(RUNS / name), *map(str, flags), "--json")
     )
     return found
 
 
-def _shown(*words: str) -> str:
+def shown(*words: str) -> str:
+    """Show a command, run it, and return what it prints."""
     print(f"$ widemax {shlex.join(words)}", flush=True)
     return widemax(*words)

@@ -126,10 +126,10 @@ def _headline(advice: Advice) -> Text:
     situation = advice.situation
     curve, objects = situation.popularity, situation.objects
     name = "a plan" if situation.path is None else printable(situation.path)
-    lines = [f"{name}: {situation.num_classes:,} {objects}"]
+    text = situation.source == "text"
+    lines = [f"{name}: {situation.num_classes:,} {'different ' if text else ''}{objects}"]
     if situation.num_targets:
-        what = "words" if situation.source == "text" else "interactions"
-        lines[0] += f", {situation.num_targets:,} {what}"
+        lines[0] += f", {situation.num_targets:,} {'words' if text else 'interactions'}"
     if situation.labels > 1:
         lines[0] += f", {situation.labels:g} labels an example"
     guessed = " (Zipf's law, as nothing else is known)" if situation.path is None else ""
@@ -142,9 +142,9 @@ def _headline(advice: Advice) -> Text:
     wanted += [f"at most {_size(situation.memory)}"] if situation.memory else []
     if wanted:
         lines.append(f"needed: {'; '.join(wanted)}")
-    text = Text("\n".join(lines))
-    text.stylize("bold", 0, len(lines[0]))
-    return text
+    said = Text("\n".join(lines))
+    said.stylize("bold", 0, len(lines[0]))
+    return said
 
 
 def _decisions(advice: Advice) -> Table:
