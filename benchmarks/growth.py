@@ -4,7 +4,8 @@ Each measure is a process of its own, which prepares what it needs and then time
 a log, a training step, a validation, an evaluation, an index, a recommendation. Sizes go up tenfold
 until one takes longer than --most seconds. The exponent is the slope of the last tenfold step, of
 processor time and of the memory that came on top of what was there before; what lies below a floor
-has none. --check fails where something grows faster than it must.
+has none. Memory is that of a second process, whose allocator gives back what is freed: otherwise it
+keeps up to 40 MB of it, or none, by chance. --check fails where something grows faster than it must.
 
     python benchmarks/growth.py --check --out docs
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -42,6 +44,9 @@ from widemax.training.steps import GradientSteps
 DIMENSION, USERS, HISTORY = 32, 256, 20
 SECONDS_FLOOR, BYTES_FLOOR = 0.02, 2**24
 """What is below is start-up and the allocator's whims, and has no exponent."""
+
+GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+"""Lets glibc return every larger piece of memory to the system when it is freed."""
 
 SLACK = 0.25
 """So much more than it must a slope may be: caches end between two sizes."""
@@ -193,16 +198,22 @@ def measured(name: str, most: float, largest: int) -> list[Point]:
             points and points[-1].seconds > most / 10
         ):
             break
-        done = subprocess.run(
-            [sys.executable, __file__, "--measure", name, "--size", str(size)],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            sys.exit(f"{name} of {size:,} failed: {done.stderr}")
-        points.append(Point(*json.loads(done.stdout.splitlines()[-1])))
+        timed, weighed = _in_a_process(name, size, {}), _in_a_process(name, size, GIVES_BACK)
+        points.append(timed._replace(bytes=weighed.bytes))
         print(f"{name}: {size:,} {GROWING[name].of}, {points[-1].seconds:.3f} s", flush=True)
     return points
+
+
+def _in_a_process(name: str, size: int, environment: dict[str, str]) -> Point:
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", name, "--size", str(size)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    if done.returncode:
+        sys.exit(f"{name} of {size:,} failed: {done.stderr}")
+    return Point(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def slope(points: list[Point], values: list[float], floor: float) -> float | None:
