@@ -5,7 +5,7 @@ a log, a training step, a validation, an evaluation, an index, a recommendation.
 until one takes longer than --most seconds. The exponent is the slope of the last tenfold step, of
 processor time and of the memory that came on top of what was there before; what lies below a floor
 has none. Memory is that of a second process, whose allocator gives back what is freed: otherwise it
-keeps up to 40 MB of it, or none, by chance. --check fails where something grows faster than it must.
+keeps up to 40 MB of it, or none, by chance. --check fails where a power is higher than need be.
 
     python benchmarks/growth.py --check --out docs
 
