@@ -217,7 +217,7 @@ def test_a_damaged_best_checkpoint_leaves_the_others(log, tmp_path):
         run = wm.load(folder)
     assert run.step != best
     with pytest.raises(ValueError, match=r"model\.safetensors was changed: it has 0 bytes"):
-        CheckpointStore(folder).best()
+        CheckpointStore(folder).chosen()
 
 
 def test_fault_36_a_changed_vocabulary_never_reaches_the_parser(log, tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ def folder_of(store, step):
 
 def test_an_empty_store_has_nothing(tmp_path):
     store = CheckpointStore(tmp_path / "absent")
-    assert (store.steps(), store.latest(), store.best()) == ([], None, None)
+    assert (store.steps(), store.latest(), store.chosen()) == ([], None, None)
     with pytest.raises(ValueError, match="absent holds no checkpoint; saved steps: none"):
         store.load()
     assert not (tmp_path / "absent").exists(), "reading writes nothing"
@@ -65,32 +65,34 @@ def test_what_was_saved_is_loaded(store):
     save(store, 7, metric=0.5)
     floats = {"w": (torch.float32, [7.0] * 5), "m": (torch.float64, [7.0] * 5)}
     assert content(store.load()) == (7, 0.5, {"step": 7}, floats)
-    assert content(store.load(7)) == content(store.latest()) == content(store.best())
+    assert content(store.load(7)) == content(store.latest()) == content(store.chosen())
     assert sorted(path.name for path in folder_of(store, 7).iterdir()) == sorted(FILES)
 
 
-def test_newest_and_best_are_kept(tmp_path):
-    metrics = [5.0, 3.0, 1.0, 2.0, 4.0, 1.0, None]
+def test_newest_and_chosen_are_kept(tmp_path):
+    metrics = [5.0, None, 1.0, None, None, 2.0, None, None, None]
     with CheckpointStore(tmp_path, keep_last=2) as store:
         kept = []
         for step, metric in enumerate(metrics):
             save(store, step, metric)
             kept.append(store.steps())
-        assert kept == [[0], [0, 1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
-        assert (store.best().step, store.latest().step) == (2, 6)
+        assert kept[:5] == [[0], [0, 1], [1, 2], [2, 3], [2, 3, 4]]
+        # The one that was chosen last, not the one with the smallest metric.
+        assert kept[5:] == [[4, 5], [5, 6], [5, 6, 7], [5, 7, 8]]
+        assert (store.chosen().step, store.latest().step) == (5, 8)
         left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-        assert left == {"lock", *(f"step-{step:08d}" for step in (2, 5, 6))}
+        assert left == {"lock", *(f"step-{step:08d}" for step in (5, 7, 8))}
 
 
 def test_infinite_metric_is_a_metric_and_nan_is_none(store):
     save(store, 1, metric=float("inf"))
-    assert store.best().metric == float("inf")
+    assert store.chosen().metric == float("inf")
     save(store, 2, metric=float("-inf"))
-    assert store.best().step == 2
+    assert store.chosen().step == 2
     save(store, 3, metric=np.float32(0.25))
     assert store.latest().metric == 0.25
     for metric in (float("nan"), "low", torch.tensor(float("nan"))):
-        with pytest.raises(ValueError, match="metric must be a number, smaller is better"):
+        with pytest.raises(ValueError, match="metric must be a number or None"):
             save(store, 4, metric=metric)
     for name in FILES[2:]:
         for folder in (folder_of(store, 2), folder_of(store, 3)):
@@ -180,14 +182,14 @@ def test_damaged_newest_is_named_and_can_be_skipped(store, name):
     if name in FILES[:2]:
         with pytest.raises(DamagedCheckpointError, match=name):
             {0: store._open(2).model_tensors, 1: store._open(2).state_tensors}[FILES.index(name)]()
-    for load in (store.latest, store.load, store.best):
+    for load in (store.latest, store.load, store.chosen):
         with pytest.raises(DamagedCheckpointError, match=rf"step-00000002.{name} .*or remove"):
             load()
     with pytest.warns(UserWarning, match=rf"skipped a damaged checkpoint: .*{name}"):
         assert store.latest(skip_damaged=True).step == 1
     # Training goes on from step 1: what it saves takes the place of the damaged one.
     save(store, 2, metric=0.75)
-    assert store.latest().metric == store.best().metric == 0.75
+    assert store.latest().metric == store.chosen().metric == 0.75
     flip(folder_of(store, 2) / name, 12)
     with pytest.warns(UserWarning, match="skipped"):
         store.latest(skip_damaged=True)
@@ -282,7 +284,7 @@ def test_a_reader_keeps_up_with_a_writer(tmp_path):
     writer.start()
     seen, reader = set(), CheckpointStore(tmp_path)
     while not done.is_set():
-        for found in (reader.latest(), reader.best()):
+        for found in (reader.latest(), reader.chosen()):
             if found is not None:
                 assert found.state == {"step": found.step}
                 seen.add(found.step)

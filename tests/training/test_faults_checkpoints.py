@@ -417,7 +417,7 @@ def test_fault_22_newer_format_says_which_version_is_needed(store):
     path = folder_of(store, 2) / "manifest.json"
     path.write_text(json.dumps({"format_version": 2, "layout": "unknown to us"}))
     message = "has format version 2 and this widemax reads 1: a newer widemax is needed"
-    for read in (store.latest, store.best, store.load, lambda: store.latest(skip_damaged=True)):
+    for read in (store.latest, store.chosen, store.load, lambda: store.latest(skip_damaged=True)):
         with pytest.raises(ValueError, match=message):
             read()
     for step in (2, 3):

@@ -58,6 +58,27 @@ def test_what_is_worse_by_more_than_its_error_ends_sooner_than_noise(log, tmp_pa
     assert trained(log, tmp_path / "never", NOISE[:-1] + NOISE[1:], patience=0)[0] == 40
 
 
+def test_the_latest_that_may_be_as_good_is_chosen(log, tmp_path):
+    as_good, worse = NOISE[1], WORSE[1]
+    better = [0.5, 0.6, 0.7, 0.4]
+    best = WORSE[0]
+    cases = {
+        "worse": ([best, worse, worse], 1, "best by ndcg@5"),
+        "as good": ([best, as_good, worse], 2, "as good as the best by ndcg@5 (step 1), within"),
+        "twice": ([best, as_good, worse, as_good], 4, "as good as the best by ndcg@5 (step 1)"),
+        "better": ([best, as_good, better, worse], 3, "best by ndcg@5"),
+        # By how much one question varies cannot be known.
+        "one question": ([[0.5], [0.4], [0.4]], 1, "best by ndcg@5"),
+    }
+    for name, (validations, step, why) in cases.items():
+        folder = tmp_path / name
+        trained(log, folder, validations, epochs=len(validations), patience=0)
+        run = wm.load(folder)
+        assert run.step == step, name
+        assert run.chosen.startswith(why), name
+        assert wm.load(folder, checkpoint="last").step == len(validations)
+
+
 def test_small_data_are_waited_for_longer(log, tmp_path):
     training = prepare(log, CONFIG.changed(patience_examples=1000), tmp_path / "plan")
     trained_on = len(training.split.sequences.values)

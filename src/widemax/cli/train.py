@@ -212,7 +212,7 @@ def train_run(
 
 
 def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
-    """Yield how sure the choice of the best checkpoint is, and what more time would bring."""
+    """Yield how sure the choice of the checkpoint is, and what more time would bring."""
     from widemax.training.stopping import rise
     from widemax.training.tracking import read_metrics
 
@@ -224,9 +224,10 @@ def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
         return
     best, last = max(rows, key=lambda row: sign * row[metric]), rows[-1]
     if best["step"] != last["step"] and last.get("behind_best_error"):
+        kept = f"; kept is step {progress.chosen_step:,}" if progress.chosen_step else ""
         yield (
             f"best {metric} {best[metric]:.4f} at step {best['step']:,}, the last is "
-            f"{last['behind_best']:.4f} ± {last['behind_best_error']:.4f} behind"
+            f"{last['behind_best']:.4f} ± {last['behind_best_error']:.4f} behind{kept}"
         )
     share = rise([(row["step"], sign * row[metric]) for row in rows])
     # What patience has ended has not risen; a last fit has no curve of its own.
@@ -322,7 +323,7 @@ class _Display:
         assert training.split.final is not None
         total, done = training.loop.plan.total_steps, training.loop.progress.step
         ended = _FINISHED[chosen.finished].rstrip(",")
-        self.say(f"{ended} after {chosen.step:,} steps; the best was at {chosen.best_step:,}")
+        self.say(f"{ended} after {chosen.step:,} steps; chosen was {chosen.chosen_step:,}")
         self.say(
             f"refit on training and validation data, {len(training.split.final.values):,} in all, "
             f"for {total:,} steps{f', resumed at step {done:,}' if done else ''}"

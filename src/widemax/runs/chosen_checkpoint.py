@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from widemax.declarations.options import shown
 from widemax.runs.description import DESCRIPTION
@@ -18,8 +20,10 @@ _REFIT = "refit-"
 def trained_checkpoint(folder: Path, wanted: str | int = BEST) -> Checkpoint:
     """Return a checkpoint of a run: "best" by validation, "last", or that of a step.
 
-    Where nothing was validated, the last is the best. Where the best was refitted, that is what the
-    refit has made of it; the last, and that of a step, are those of the training that validated.
+    Of those that may be as good as the best, within the error of their difference, the latest is
+    meant. Where nothing was validated, the last is the best. Where the best was refitted, that is
+    what the refit has made of it; the last, and that of a step, are those of the training that
+    validated.
     """
     store = CheckpointStore(folder)
     if wanted not in (BEST, LAST):
@@ -27,7 +31,7 @@ def trained_checkpoint(folder: Path, wanted: str | int = BEST) -> Checkpoint:
             raise ValueError(f"checkpoint must be best, last or a step, got {shown(wanted)}")
         return store.load(int(wanted))
     # In one expression, so that a damaged checkpoint is reported once.
-    best = store.best(skip_damaged=True) if wanted == BEST else None
+    best = store.chosen(skip_damaged=True) if wanted == BEST else None
     found = best or store.latest(skip_damaged=True)
     if found is None:
         raise ValueError(f"{folder} has no checkpoint yet: it has not been trained")
@@ -53,8 +57,19 @@ def finished_refit(folder: Path, chosen: int) -> Checkpoint | None:
 def is_refitted(folder: Path) -> bool:
     """Return whether a last fit is the model of a run; no tensor is read for that."""
     progress = CheckpointStore(folder).state().get("progress", {})
-    chosen = progress.get("best_step") or progress.get("step", 0)
-    return bool(refit_store(folder, chosen).state().get("progress", {}).get("finished"))
+    refit = refit_store(folder, length_of_refit(progress))
+    return bool(refit.state().get("progress", {}).get("finished"))
+
+
+def length_of_refit(progress: Mapping[str, Any]) -> int:
+    """Return the step that a last fit is as long as, by how the training before it has ended.
+
+    >>> length_of_refit({"step": 9, "best_step": 3, "chosen_step": 6})
+    6
+    """
+    # Runs of an earlier version know only the best.
+    steps = (progress.get(name, 0) for name in ("chosen_step", "best_step", "step"))
+    return next((step for step in steps if step), 0)
 
 
 def refitted_by(folder: Path, found: Checkpoint) -> int | None:
@@ -79,5 +94,10 @@ def chosen_because(folder: Path, found: Checkpoint, wanted: str | int, metric: s
             f"{metric} (step {step:,})"
         )
     if wanted == BEST and found.metric is not None:
-        return f"best by {metric}"
+        best = found.state.get("progress", {}).get("best_step", found.step)
+        if best == found.step:
+            return f"best by {metric}"
+        return (
+            f"as good as the best by {metric} (step {best:,}), within the error of the difference"
+        )
     return "last" if wanted in (BEST, LAST) else "asked for"

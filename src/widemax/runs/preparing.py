@@ -7,7 +7,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
-from widemax.runs.chosen_checkpoint import refit_store
+from widemax.runs.chosen_checkpoint import length_of_refit, refit_store
 from widemax.runs.description import check_run, has_grown, holds_run, stored_vocabulary
 from widemax.runs.folder import (
     ADJUSTABLE,
@@ -150,7 +150,8 @@ class Training:
         """Make model and loop those of the last fit, as far as it has come already."""
         config, split, on_step = self.config, self.split, self.loop.on_step
         together = self.loop.together
-        epochs = (done.best_step or done.step) / self.loop.steps.per_epoch
+        chosen = length_of_refit(asdict(done))
+        epochs = chosen / self.loop.steps.per_epoch
         # Before another is made: two models with their optimisers may be more than there is room.
         del self.model, self.loop
         data = refit_summary(self.folder, DataSummary.of(self.source))
@@ -161,7 +162,7 @@ class Training:
         total = max(1, round(epochs * steps.per_epoch))
         plan = plan_of(config, steps, of_epoch=len(split.final.values), total_steps=total)
         plan = replace(plan, time_budget=math.inf, patience=0)
-        store = refit_store(self.folder, done.best_step or done.step, keep_last=config.keep_last)
+        store = refit_store(self.folder, chosen, keep_last=config.keep_last)
         if together.writes:
             _remove_other_refits(self.folder, store.folder)
         together.attach(steps)

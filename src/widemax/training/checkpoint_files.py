@@ -65,7 +65,7 @@ class Checkpoint:
     step: int
     """The number of steps taken before it was saved."""
     metric: float | None
-    """The metric of the model, smaller being better, if it was evaluated at this step."""
+    """What the model was judged by at this step, smaller being better; None: it was not chosen."""
     state: dict[Any, Any]
     """What resumes the run, except tensors; ``unflatten_state`` puts those back."""
     records: Mapping[str, Mapping[str, Any]]

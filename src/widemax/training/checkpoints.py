@@ -38,15 +38,16 @@ class CheckpointStore:
     Each is a folder ``step-00001234`` of model and state tensors (safetensors), state (JSON), and a
     manifest with the size and sha256 of each. It is written under another name, put on disk, and
     renamed once it is whole; only then are older ones removed, except the ``keep_last`` newest and
-    the one with the smallest metric. So a run survives a crash, a full disk or a kill at any
-    moment. One process writes at a time, from ``with`` or the first ``save`` until ``close``; any
-    number may read meanwhile. Saving copies no tensor that lies contiguous on the CPU.
+    the chosen one, which is the last that was saved with a metric. So a run survives a crash, a
+    full disk or a kill at any moment. One process writes at a time, from ``with`` or the first
+    ``save`` until ``close``; any number may read meanwhile. Saving copies no tensor that lies
+    contiguous on the CPU.
 
     >>> import tempfile, torch
     >>> with CheckpointStore(tempfile.mkdtemp(), keep_last=1) as store:
-    ...     for step, loss in enumerate([3.0, 1.0, 2.0]):
+    ...     for step, loss in enumerate([3.0, 1.0, None]):
     ...         store.save(step, {"weight": torch.ones(2)}, {}, {}, metric=loss)
-    ...     store.steps(), store.best().step
+    ...     store.steps(), store.chosen().step
     ([1, 2], 1)
     """
 
@@ -86,12 +87,12 @@ class CheckpointStore:
         """
         return self._read(lambda steps: self._newest(steps, skip_damaged))
 
-    def best(self, *, skip_damaged: bool = False) -> Checkpoint | None:
-        """Return the checkpoint with the smallest metric, every file checked, or None.
+    def chosen(self, *, skip_damaged: bool = False) -> Checkpoint | None:
+        """Return the newest checkpoint that has a metric, every file checked, or None.
 
-        With ``skip_damaged`` a damaged one gives a warning and the best of the others is returned.
+        With ``skip_damaged`` a damaged one gives a warning and the one chosen before is returned.
         """
-        return self._read(lambda steps: self._best(steps, skip_damaged))
+        return self._read(lambda steps: self._chosen(steps, skip_damaged))
 
     def load(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of ``step``, or the newest, every file checked."""
@@ -121,7 +122,7 @@ class CheckpointStore:
         vectors: str = "",
         answers: Mapping[str, str | float] | None = None,
     ) -> None:
-        """Save the checkpoint of a step; smaller metrics are better.
+        """Save the checkpoint of a step, with a ``metric`` if it is to be the chosen one.
 
         ``vectors`` names the tensor that has the vectors of the classes, if there is one;
         ``answers`` says how tensors answer without the model, if they do.
@@ -153,7 +154,7 @@ class CheckpointStore:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
             sync_folder(self.root)
-            self._keep({*sorted(metrics)[-self.keep_last :], *_smallest(metrics)})
+            self._keep({*sorted(metrics)[-self.keep_last :], *_last_with_a_metric(metrics)})
 
     def _keep(self, kept: set[int]) -> None:
         for step in self.steps():
@@ -235,19 +236,19 @@ class CheckpointStore:
                 self._skip(step, error, skip_damaged and step != steps[0])
         return None
 
-    def _best(self, steps: list[int], skip_damaged: bool) -> Checkpoint | None:
+    def _chosen(self, steps: list[int], skip_damaged: bool) -> Checkpoint | None:
         metrics: dict[int, float | None] = {}
         for step in steps:
             try:
                 metrics[step] = self._open(step).metric
             except DamagedCheckpointError as error:
                 self._skip(step, error, skip_damaged)
-        while best := _smallest(metrics):
+        while chosen := _last_with_a_metric(metrics):
             try:
-                return self._at(steps, best[0])
+                return self._at(steps, chosen[0])
             except DamagedCheckpointError as error:
-                self._skip(best[0], error, skip_damaged)
-                del metrics[best[0]]
+                self._skip(chosen[0], error, skip_damaged)
+                del metrics[chosen[0]]
         return None
 
     def _skip(self, step: int, error: DamagedCheckpointError, allowed: bool) -> None:
@@ -274,15 +275,14 @@ def _folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def _smallest(metrics: Mapping[int, float | None]) -> list[int]:
-    """Return the step with the smallest metric, the first of equals; none if none has one."""
-    scored = [(metric, step) for step, metric in metrics.items() if metric is not None]
-    return [min(scored)[1]] if scored else []
+def _last_with_a_metric(metrics: Mapping[int, float | None]) -> list[int]:
+    """Return the newest step that has a metric; none if none has one."""
+    return sorted(step for step, metric in metrics.items() if metric is not None)[-1:]
 
 
 def _check_metric(metric: float | None) -> float | None:
     if metric is None:
         return None
     if not hasattr(metric, "__float__") or math.isnan(metric):
-        raise ValueError(f"metric must be a number, smaller is better, or None, got {metric!r}")
+        raise ValueError(f"metric must be a number or None, got {metric!r}")
     return float(metric)

@@ -65,6 +65,8 @@ class Progress:
     """The best metric so far, as something to minimise."""
     best_step: int = 0
     """The step it was measured at."""
+    chosen_step: int = 0
+    """The latest step that was as good as the best one, within the error of their difference."""
     waited: float = 0
     """How many validations since then were no better; half of one that is so within its error."""
     finished: str = ""
@@ -112,6 +114,7 @@ class Loop:
         self.on_step, self.on_validation = on_step, on_validation
         self.progress = Progress()
         self._best_values: Tensor | None = None
+        self._chosen_metric: float | None = None
         self._stop_signal = 0
 
     def run(self) -> Progress:
@@ -137,13 +140,13 @@ class Loop:
     def _after_step(self) -> None:
         progress, plan = self.progress, self.plan
         last = progress.step >= plan.total_steps or progress.seconds >= plan.time_budget
-        is_best = False
+        is_chosen = False
         if self.validate and (last or self._due(plan.validate_every)):
-            is_best = self._validate()
+            is_chosen = self._validate()
         if last and not progress.finished:
             progress.finished = "steps" if progress.step >= plan.total_steps else "time"
-        # A new best is saved when it is found: the next checkpoint that is due is another model.
-        if progress.finished or is_best or self._due(plan.checkpoint_every):
+        # The chosen one is saved when it is found: the next one that is due is another model.
+        if progress.finished or is_chosen or self._due(plan.checkpoint_every):
             self.save()
         self.on_step(progress)
 
@@ -151,7 +154,11 @@ class Loop:
         return self.progress.step % (every or self.steps.per_epoch) == 0
 
     def _validate(self) -> bool:
-        """Judge the model as it is now; return whether it is the best so far."""
+        """Judge the model as it is now; return whether it is chosen, until another one is.
+
+        Chosen is what is best, and after that what may be as good: noise alone must not decide for
+        a model that was trained for less.
+        """
         assert self.validate is not None
         progress, plan = self.progress, self.plan
         self.steps.publish()
@@ -162,25 +169,27 @@ class Loop:
         sign = 1 if plan.metric == "loss" else -1
         value = metrics[plan.metric] * sign
         _warn_if_not_finite(plan.metric, value)
-        is_best, step = value < progress.best, 1.0
+        is_best, as_good = value < progress.best, False
         if (values := metrics.per_question) is not None:
             metrics["standard_error"] = Difference.of(values).error
             if self._best_values is not None:
                 behind = Difference.of((values - self._best_values) * sign)
                 metrics |= {"behind_best": behind.mean, "behind_best_error": behind.error}
-                # Half of one that may be as good: noise alone must not end a training.
-                step = 1.0 if behind.mean > behind.error else 0.5
+                as_good = behind.mean <= behind.error < math.inf
         if is_best:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
             self._best_values = values
         elif plan.floor is None or progress.best < plan.floor * sign:
-            progress.waited += step
+            # Half of one that may be as good: noise alone must not end a training.
+            progress.waited += 0.5 if as_good else 1.0
+        if is_best or as_good:
+            progress.chosen_step, self._chosen_metric = progress.step, value
         if self._out_of_patience():
             progress.finished = "patience"
         for tracker in self.trackers:
             tracker.log(progress.step, {**metrics, "seconds": progress.seconds})
         self.on_validation(progress, metrics)
-        return is_best
+        return progress.chosen_step == progress.step
 
     def _out_of_patience(self) -> bool:
         progress, plan = self.progress, self.plan
@@ -195,7 +204,7 @@ class Loop:
         self.steps.publish()
         best = {} if self._best_values is None else {"best_values": self._best_values}
         tensors, rest = flatten_state({"progress": asdict(progress), **best, **self.steps.state()})
-        metric = progress.best if progress.best_step == progress.step else None
+        metric = self._chosen_metric if progress.chosen_step == progress.step else None
         # Any module can be trained; a model knows which of its tensors its vectors are.
         named: Callable[[], str] = getattr(self.model, "vectors_name", str)
         answers: Callable[[], dict[str, str | float]] = getattr(self.model, "table_answers", dict)
