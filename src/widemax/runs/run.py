@@ -1,4 +1,8 @@
-"""A trained run: loaded from its folder, and asked. The data it was trained on are not needed."""
+"""A trained run: loaded from its folder, and asked. The data it was trained on are not needed.
+
+All that can be asked is here, with what a user must know of it; how it is answered is in the files
+that are imported below.
+"""
 
 from __future__ import annotations
 
