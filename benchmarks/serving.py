@@ -31,6 +31,8 @@ import torch
 
 import widemax as wm
 from _harness import Report, command_line
+from widemax.runs.indexes import RunIndexes
+from widemax.runs.questions import Question
 from widemax.runs.run import Run
 from widemax.vectors import KeyedVectors
 
@@ -172,12 +174,13 @@ class Load:
 
 def bare_call(run: Run, histories: list[list[int]]) -> float:
     """Return the median milliseconds of a search of the index that the run recommends from."""
-    index = run._recommend_index
+    index = RunIndexes(run.folder).to_recommend(run.model)
     if index is None:
         sys.exit(f"{run.folder} has no index: widemax index {run.folder}")
     seconds = []
     with torch.no_grad():
-        asked = [run._question(history, None, "", None) for history in histories]
+        reader = run.recommender.reader
+        asked = [reader.read(Question(history=history)) for history in histories]
         hidden = [each.model.hidden(each.batch) for each in asked]
         for own, each in zip(hidden, asked, strict=True):
             started = time.perf_counter()

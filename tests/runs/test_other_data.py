@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from widemax.cli.app import app
+from widemax.runs.kept_data import kept_test
 
 
 def evaluated(*arguments):
@@ -144,7 +145,7 @@ def test_files_of_recbole_are_found_by_their_names(suffixes, tmp_path):
     run = wm.train(folder, config, folder=tmp_path / "run")
     assert run.data.kind == "atomic"
     assert run.vocabulary.total == 60
-    held = run._kept.holdout
+    held = kept_test(run.folder).holdout
     # What validates is known when the test asks.
     assert held.histories.lengths.tolist() == [4] * 20
     wanted = {str((user + 4) % 9) for user in range(20)}

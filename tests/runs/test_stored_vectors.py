@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import widemax as wm
-from widemax.runs.stored_vectors import StoredVectors, nearest
+from widemax.runs.nearest import nearest
+from widemax.runs.stored_vectors import StoredVectors
 
 
 @pytest.fixture(scope="module")

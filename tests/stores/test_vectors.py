@@ -372,10 +372,10 @@ def test_a_filter_chooses_the_same_of_a_run_and_of_a_database(run, database):
             found = recommend_from(store, run, [3, 4], filters=filters, leave_out=[6], k=40)
             assert [each.key for each in found] == [each.key for each in expected], texts
             expected = run.similar(7, filters=filters, k=40, exact=True)
+            allowed = run.columns.allowed(filters)[run.catalogue.ids(range(40))]
             assert {each.key for each in expected} == {
-                row for row in np.flatnonzero(run.columns.allowed(filters)[run._ids(range(40))])
-                if row != 7
-            }  # fmt: skip
+                row for row in np.flatnonzero(allowed) if row != 7
+            }
             found = similar_from(store, run.catalogue, 7, filters=filters, k=40)
             assert {each.key for each in found} == {each.key for each in expected}, texts
         for wrong, reason in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ from widemax.cli.answers import (
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 from widemax.filters import parse_filters, parse_pairs
+from widemax.runs.questions import RecommendQuestion
 
 if TYPE_CHECKING:
     from widemax.runs.run import Run
@@ -81,8 +82,8 @@ def recommend(
     """Print what best follows a history: one that is given, or that of a user."""
     if all_users != (out is not None):
         raise ValueError("--all-users and --out FILE are given together")
-    asked = (user is not None) + bool(history) + all_users
-    if asked > 1 or (not asked and not search and not feature):
+    named = (user is not None) + bool(history) + all_users
+    if named > 1 or (not named and not search and not feature):
         raise ValueError("give either --user or --history, or --all-users")
     if all_users and search:
         raise ValueError("--search is what one user typed, and --all-users asks for every user")
@@ -98,28 +99,36 @@ def recommend(
     if out is not None:
         _recommend_to_all(load_run(run, checkpoint), out, k)
         return
-    wanted = parse_filters(filters or [])
-    chosen: dict[str, Any] = {"filters": wanted, "leave_out": leave_out or [], "k": k}
-    about_user: dict[str, Any] = {
-        "user": user, "search": search, "features": _features(feature) if feature else None
-    }  # fmt: skip
+    asked = RecommendQuestion(
+        history=history or None,
+        user=user,
+        search=search,
+        features=_features(feature) if feature else None,
+        filters=parse_filters(filters or []),
+        leave_out=leave_out or [],
+        k=k,
+        exact=exact,
+    )
     store = open_store(database, table, exact=exact)
     if store is not None:
-        from widemax.runs.from_store import recommend_from
+        from widemax.runs.from_store import answer_from
 
         with store:
             answering = load_run(run, checkpoint)
-            found = recommend_from(store, answering, history or None, **about_user, **chosen)
+            found = answer_from(store, answering, asked)
         say_step(answering)
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
     tables = None if search or feature else load_tables(run, checkpoint, exact=exact)
     if tables is not None:
-        loaded, found = tables, tables.recommend(history or None, user=user, **chosen)
+        loaded = tables
+        found = tables.recommend(
+            asked.history, user=user, filters=asked.filters, leave_out=asked.leave_out, k=k
+        )
     else:
         loaded = load_run(run, checkpoint)
-        found = loaded.recommend(history or None, **about_user, exact=exact, **chosen)
+        found = loaded.recommender.neighbours(asked)
     say_step(loaded)
     print_neighbours(found, as_json=json)
 

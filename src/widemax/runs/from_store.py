@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from widemax.filters import Filters
 from widemax.runs.catalogue import Catalogue, Neighbour
+from widemax.runs.questions import RecommendQuestion
 from widemax.stores.searching import FoundItem, VectorStore
 from widemax.vocabulary.spelling import Key
 
@@ -33,13 +34,27 @@ def recommend_from(
 
     The run makes a query of the history, the database finds the items.
     """
+    asked = RecommendQuestion(
+        history=history,
+        user=user,
+        search=search,
+        features=features,
+        filters=filters,
+        leave_out=leave_out,
+        k=k,
+        include_seen=include_seen,
+    )
+    return answer_from(store, run, asked)
+
+
+def answer_from(store: VectorStore, run: Run, asked: RecommendQuestion) -> list[Neighbour]:
+    """Return the items of a store that best follow a history, of a question made before."""
     store.check_run(*run.identity(), run.folder)
-    _check_values(run.catalogue, filters)
-    left_out = run.catalogue.ids(leave_out, strict=True)
-    queries, seen = run.store_queries(history, user=user, search=search, features=features)
-    left_out += [] if include_seen else seen
-    found = store.recommend(queries, k, exclude=left_out, filters=filters)
-    return _neighbours(found)
+    _check_values(run.catalogue, asked.filters)
+    left_out = run.catalogue.ids(asked.leave_out, strict=True)
+    queries, seen = run.recommender.store_queries(asked)
+    left_out += [] if asked.include_seen else seen
+    return _neighbours(store.recommend(queries, asked.k, exclude=left_out, filters=asked.filters))
 
 
 def similar_from(

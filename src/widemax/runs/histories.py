@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +41,35 @@ def max_history(settings: Settings) -> int:
     (7, 50)
     """
     return int(settings.get("max_history", _USUAL_HISTORY))
+
+
+class UserHistories:
+    """What the users of a run had, for whoever asks more than once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The file of the histories, compared with its sha256 once; None: there are none."""
+        return kept_histories(self.folder)
+
+    def of(self, user: Key | None) -> list[int]:
+        """Return the ids of all that a user had, oldest first; whoever is no user is an error."""
+        path = self._there()
+        found = None if user is None else history_of(path, user)
+        if found is None:
+            raise unknown_user(path, self.folder, user)
+        return found
+
+    def lengths(self) -> tuple[pl.Series, pl.Series]:
+        """Return all users, in their order, and how many items each had."""
+        return user_lengths(self._there())
+
+    def _there(self) -> Path:
+        if self.path is None:
+            raise ValueError(f"{self.folder} has no users: give a history instead")
+        return self.path
 
 
 def kept_histories(folder: Path) -> Path | None:

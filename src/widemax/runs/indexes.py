@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from widemax.candidates import TopK
 from widemax.data import WindowBatch
 from widemax.heads import FullHead, ScorerHead
 from widemax.index import Index, IndexReport, build_index, load_index, save_index
 from widemax.index.building import Kind
 from widemax.models import Model
+from widemax.runs.description import INDEX
+from widemax.runs.key_vectors import KeyVectors
 from widemax.scoring import TableScorer
 
 RECOMMEND, SIMILAR = "recommend", "similar"
@@ -33,26 +35,77 @@ class BuiltIndex:
     """How much of the exact answer it finds, and how fast."""
 
 
-def build_indexes(
-    folder: Path,
-    model: Model,
-    vectors: Tensor,
-    asked: WindowBatch | None,
-    kind: Kind,
-    recall: float,
-    memory: int = 0,
-) -> list[BuiltIndex]:
-    """Build what ``recommend`` and ``similar`` search in; without histories only the latter."""
-    built = []
-    if asked is not None:
+class RunIndexes:
+    """The indexes that were built of a run, each read when it is first searched."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / INDEX
+        self._read: dict[str, Index | None] = {}
+
+    def to_recommend(self, model: Model) -> Index | None:
+        """Return what hidden states are searched in; None if none was built, or can be."""
+        if RECOMMEND not in self._read:
+            self._read[RECOMMEND] = self._recommend_index(model)
+        return self._read[RECOMMEND]
+
+    def to_compare(self, vectors: KeyVectors) -> Index | None:
+        """Return what the vectors of keys are searched in; None if none was built."""
+        if SIMILAR not in self._read:
+            self._read[SIMILAR] = self._similar_index(vectors)
+        return self._read[SIMILAR]
+
+    def _recommend_index(self, model: Model) -> Index | None:
+        if not searches_by_product(model):
+            return None
         assert isinstance(model.head, ScorerHead)
-        with torch.no_grad():
-            queries = model.hidden(asked)
-        built.append(_build(folder / RECOMMEND, model.head, queries, kind, recall, memory))
-    chosen = torch.linspace(0, len(vectors) - 1, min(NUM_QUERIES, len(vectors))).long()
-    head = similar_head(vectors)
-    built.append(_build(folder / SIMILAR, head, vectors[chosen], kind, recall, memory))
-    return built
+        return stored_index(self._folder / RECOMMEND, model.head)
+
+    def _similar_index(self, vectors: KeyVectors) -> Index | None:
+        folder = self._folder / SIMILAR
+        return stored_index(folder, similar_head(vectors.table())) if folder.is_dir() else None
+
+    def build(
+        self,
+        model: Model,
+        vectors: KeyVectors,
+        asked: WindowBatch | None,
+        kind: Kind,
+        *,
+        recall: float,
+        memory: int = 0,
+    ) -> list[BuiltIndex]:
+        """Build what ``recommend`` and ``similar`` search in; without histories only the latter."""
+        table, built = vectors.table(), []
+        if asked is not None:
+            assert isinstance(model.head, ScorerHead)
+            with torch.no_grad():
+                queries = model.hidden(asked)
+            folder = self._folder / RECOMMEND
+            built.append(_build(folder, model.head, queries, kind, recall, memory))
+        chosen = torch.linspace(0, len(table) - 1, min(NUM_QUERIES, len(table))).long()
+        head = similar_head(table)
+        built.append(_build(self._folder / SIMILAR, head, table[chosen], kind, recall, memory))
+        self._read.clear()
+        return built
+
+    def change(
+        self, model: Model, vectors: KeyVectors, *, remove: Sequence[int], restore: Sequence[int]
+    ) -> int:
+        """Never find some classes, or do so again, and return how many are left out now."""
+        # Read again: another process may have changed them.
+        self._read.clear()
+        indexes = {RECOMMEND: self.to_recommend(model), SIMILAR: self.to_compare(vectors)}
+        there = {name: index for name, index in indexes.items() if index is not None}
+        if not there:
+            raise ValueError(
+                f"{self._folder.parent} has no index yet: build it first (widemax index)"
+            )
+        gone, back = (torch.tensor(ids, dtype=torch.int64) for ids in (remove, restore))
+        for name, index in there.items():
+            index.remove(gone)
+            index.restore(back)
+            save_index(self._folder / name, index)
+        return max(len(index.removed) for index in there.values())
 
 
 def _build(
@@ -79,15 +132,3 @@ def similar_head(vectors: Tensor) -> FullHead:
 def stored_index(folder: Path, head: ScorerHead) -> Index | None:
     """Return the index in a folder; None if none was built. One of another model is refused."""
     return load_index(folder, head) if folder.is_dir() else None
-
-
-def search(
-    index: Index,
-    model: Model,
-    batch: WindowBatch,
-    k: int,
-    exclude: Tensor | None,
-    allowed: Tensor | None = None,
-) -> TopK:
-    """Return what an index finds for a batch, of all classes or those that are allowed."""
-    return index.search(model.hidden(batch), k, exclude=exclude, allowed=allowed)

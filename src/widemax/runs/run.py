@@ -1,13 +1,16 @@
-"""A trained run: loaded from its folder, and asked. The data it was trained on are not needed."""
+"""A trained run: loaded from its folder, and asked. The data it was trained on are not needed.
+
+All that can be asked is here, with what a user must know of it; how it is answered is in the files
+that are imported below.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -15,22 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from widemax.candidates import TopK
-from widemax.data import Sequences, Source, WindowBatch
-from widemax.data.reading.searches import words_of
-from widemax.data.reading.tokens import split_words
-from widemax.data.splitting.holdout import last_values
-from widemax.declarations import find
-from widemax.declarations.options import shortened
-from widemax.declarations.table import load as load_declared
-from widemax.evaluation import (
-    RankingReport,
-    RecommendationReport,
-)
+from widemax.data import Sequences, Source
+from widemax.evaluation import RankingReport, RecommendationReport
 from widemax.filters import Filters
 from widemax.heads import ScorerHead, class_vectors_of
-from widemax.index import Index, save_index
 from widemax.index.building import Kind
+from widemax.runs.asking import QuestionReader, classes_before, reach_of
 from widemax.runs.catalogue import Catalogue, Neighbour, ScoredItem
 from widemax.runs.chosen_checkpoint import (
     BEST,
@@ -39,72 +32,36 @@ from widemax.runs.chosen_checkpoint import (
     refitted_by,
     trained_checkpoint,
 )
-from widemax.runs.description import INDEX, check_run, has_grown
-from widemax.runs.export import check_destination
-from widemax.runs.folder import describe_source, stored_config
-from widemax.runs.generating import generate_ids
-from widemax.runs.histories import (
-    history_of,
-    kept_histories,
-    max_history,
-    unknown_user,
-    user_lengths,
-)
-from widemax.runs.indexes import (
-    NUM_QUERIES,
-    RECOMMEND,
-    SIMILAR,
-    BuiltIndex,
-    build_indexes,
-    searches_by_product,
-    similar_head,
-    stored_index,
-)
-from widemax.runs.indexes import search as search_index
-from widemax.runs.item_columns import ItemColumns, Mask
-from widemax.runs.judging import (
-    PROTOCOLS,
-    asked_first,
-    judge_next,
-    judge_users,
-    judge_words,
-    looks_ahead,
-)
-from widemax.runs.kept_data import (
-    KeptTest,
-    histories_of,
-    kept_test,
-    refit_summary,
-    stored_summary,
-)
+from widemax.runs.description import check_run
+from widemax.runs.evaluating import RunTest
+from widemax.runs.explaining import reasons_for, reasons_for_rows
+from widemax.runs.export import export_run
+from widemax.runs.folder import stored_config
+from widemax.runs.histories import UserHistories
+from widemax.runs.indexes import NUM_QUERIES, BuiltIndex, RunIndexes
+from widemax.runs.item_columns import ItemColumns
+from widemax.runs.kept_data import refit_summary, stored_summary
 from widemax.runs.kept_evaluation import keep_evaluation
+from widemax.runs.key_vectors import KeyVectors
 from widemax.runs.map import MapMethod, map_of
-from widemax.runs.newcomers import FeatureValue, encode_newcomer, model_for
+from widemax.runs.nearest import NearestKeys
+from widemax.runs.nearest_by_index import similar_by_index
+from widemax.runs.newcomers import FeatureValue
 from widemax.runs.other_data import OtherData, read_other
-from widemax.runs.source import read_configured, read_with, split_source
-from widemax.runs.stored_vectors import analogy_of, nearest
+from widemax.runs.questions import Question, RecommendQuestion
+from widemax.runs.recommending import Recommender
+from widemax.runs.recommending_to_all import recommend_to_all
+from widemax.runs.sentences import Sentences
+from widemax.runs.source import read_again, split_source
 from widemax.runs.trained_model import load_model
 from widemax.training.tracking import read_metrics
-from widemax.validation import ABSENT, check_whole
 from widemax.vectors import KeyedVectors
-from widemax.vocabulary.spelling import Key, key_like
+from widemax.vocabulary.spelling import Key
 
 if TYPE_CHECKING:
     from widemax.auditing.examining.examination import Stage
     from widemax.auditing.examining.findings import RunAudit
     from widemax.models import Model
-
-
-# What no question has: made once, for a tensor costs as much as a step of the model.
-_NO_TARGET, _NO_AGE = torch.tensor([ABSENT]), torch.zeros(1)
-
-
-class _Question(NamedTuple):
-    """What a model is asked."""
-
-    model: Model
-    batch: WindowBatch
-    seen: Tensor
 
 
 class Run:
@@ -138,73 +95,74 @@ class Run:
         self._refitted = refitted_by(self.folder, found) is not None
         self._counted = refit_summary(self.folder, self.data) if self._refitted else self.data
         self.model = load_model(self.folder, found, self.config, self._counted)
-        self._kept_vectors: Tensor | None = None
-        self._kept_lengths: NDArray[Any] | None = None
+        self._histories = UserHistories(self.folder)
+        self._indexes = RunIndexes(self.folder)
+        self._test = RunTest(self.folder, self.config, self.data, self.description)
+        self._kept_vectors: KeyVectors | None = None
         # Now, and not when it is asked for: the folder may be trained on meanwhile.
         self._identity = identity_of(self.folder, found)
+
+    # What it is
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The validations of the run, oldest first."""
         return read_metrics(self.folder / "metrics.jsonl")
 
-    def vectors(self) -> KeyedVectors:
-        """Return the vectors that stand for the keys: of words as input, of items as classes."""
-        return KeyedVectors(self.vocabulary.keys, self._vectors())
+    @property
+    def saved_at(self) -> datetime:
+        """When the checkpoint was written that answers."""
+        return datetime.fromtimestamp(self._checkpoint.model_file().stat().st_mtime, UTC)
 
-    def class_vectors(self) -> KeyedVectors:
-        """Return the vectors that hidden states are compared with, to be searched by them."""
-        if not isinstance(self.model.head, ScorerHead):
-            name = type(self.model.head).__name__
-            raise ValueError(f"{name} has no class vectors to search: it is no table of them")
-        vectors = class_vectors_of(self.model.head).detach().float()
-        return KeyedVectors(self.vocabulary.keys, vectors)
+    def identity(self) -> tuple[str, str]:
+        """Return the sha256 of what the run says of itself, and of the parameters that answer."""
+        return self._identity
 
-    def _vectors(self) -> Tensor:
-        """Return the vectors of the keys: those of now, or where it is prepared, those of then."""
-        return self._computed_vectors() if self._kept_vectors is None else self._kept_vectors
+    def read_source(self, path: str | Path | None = None) -> Source:
+        """Return the data of the run, read again from where they were, or from ``path``."""
+        path = path or self.description["source"]
+        return read_again(path, self.config, self.description, self.vocabulary, self.folder)
 
-    def _computed_vectors(self) -> Tensor:
-        own = self.model.key_vectors()
-        if own is None and isinstance(self.model.head, ScorerHead):
-            own = class_vectors_of(self.model.head)
-        if own is None:
-            # Trees and clusters have no class vectors: those of the classes as input stand in.
-            own = getattr(getattr(self.model, "encoder", None), "weight", None)
-        if own is None:
-            raise ValueError(f"{type(self.model).__name__} has no vectors: it counts")
-        return own.detach().float()
+    # What it knows: items and users
 
-    @torch.no_grad()
-    def similar(
-        self,
-        key: Key,
-        *,
-        filters: Filters | None = None,
-        leave_out: Sequence[Key] = (),
-        k: int = 10,
-        exact: bool = False,
-    ) -> list[Neighbour]:
-        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The classes as people name them: by key, by title, with what is shown of them."""
+        return Catalogue(self.folder, self.vocabulary)
 
-        A title stands for its key where it is that of one item (``find``). ``filters`` name values
-        of features that items must have and ``leave_out`` keys that must not be among the answers,
-        as of ``recommend``. Where an index was built it is searched, unless ``exact``.
+    def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
+        """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
+
+        A key names its item. Otherwise those are found whose titles, whatever the case of letters,
+        are the text, else are it but for brackets at their end, else begin with it, else have it.
         """
-        own = self.catalogue.ids([key], strict=True)[0]
-        left_out = [own, *self.catalogue.ids(leave_out, strict=True)]
-        k = check_whole("k", k, 1, 2**31)
-        allowed = self.columns.allowed(filters) if filters else None
-        index = None if exact else self._similar_index
-        if index is not None:
-            found = index.search(
-                self._vectors()[[own]],
-                min(k, len(self.vocabulary)),
-                exclude=torch.tensor([left_out]),
-                allowed=None if allowed is None else torch.from_numpy(allowed),
-            )
-            return self.catalogue.neighbours(*_first_row(found))
-        return self._nearest(self._vectors()[own].numpy(), k, left_out, allowed)
+        return self.catalogue.find(text, k=k)
+
+    @property
+    def shown(self) -> pl.DataFrame | None:
+        """What the run shows of its items, a row for each class: titles, categories, prices."""
+        return self.catalogue.shown
+
+    @property
+    def columns(self) -> ItemColumns:
+        """What is known of the items beside their titles, to be shown and to choose by."""
+        return self.catalogue.columns
+
+    @property
+    def has_users(self) -> bool:
+        """Whether the run keeps the histories of users."""
+        return self._histories.path is not None
+
+    def users(self) -> tuple[pl.Series, pl.Series]:
+        """Return the users of the log, and how many items each had."""
+        return self._histories.lengths()
+
+    def history(self, user: Key) -> list[Neighbour]:
+        """Return all that a user of the log had, oldest first; scores are 0."""
+        ids = self._histories.of(user)
+        return self.catalogue.neighbours(ids, [0.0] * len(ids))
+
+    # What follows a history
 
     def recommend(
         self,
@@ -229,8 +187,8 @@ class Run:
         keys that must not be among the answers. Where an index was built it is searched, unless
         ``exact``, and unless there are searches.
         """
-        found = self.recommend_rows(
-            history,
+        asked = RecommendQuestion(
+            history=history,
             user=user,
             search=search,
             features=features,
@@ -240,9 +198,8 @@ class Run:
             include_seen=include_seen,
             exact=exact,
         )
-        return self.catalogue.neighbours(*found)
+        return self.recommender.neighbours(asked)
 
-    @torch.no_grad()
     def recommend_rows(
         self,
         history: Sequence[Key] | None = None,
@@ -257,87 +214,23 @@ class Run:
         exact: bool = False,
     ) -> tuple[list[int], list[float]]:
         """Return what ``recommend`` does as class ids and their scores."""
-        asked = self._question(history, user, search, features)
-        k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
-        left_out = asked.seen[:0] if include_seen else asked.seen
-        if len(leave_out):
-            left_out = torch.cat([left_out, self._ids(leave_out, strict=True)])
-        exclude = left_out[None] if left_out.numel() else None
-        allowed = torch.from_numpy(self.catalogue.columns.allowed(filters)) if filters else None
-        index = None if exact else self._recommend_index
-        if index is not None:
-            return _first_row(search_index(index, asked.model, asked.batch, k, exclude, allowed))
-        if allowed is not None:
-            others = (~allowed).nonzero()[:, 0]
-            exclude = torch.cat([left_out, others])[None]
-        return _first_row(asked.model.topk(asked.batch, k, exclude=exclude))
-
-    def _question(
-        self,
-        history: Sequence[Key] | None,
-        user: Key | None,
-        search: str,
-        features: Mapping[str, FeatureValue] | None,
-    ) -> _Question:
-        """Return what the model is asked, with what was seen, and the model that is asked."""
-        if history is None and user is None and not search and features is None:
-            raise ValueError("give a history or a user")
-        if user is not None and features is not None:
-            raise ValueError("features are those of somebody new: give them or a user, not both")
-        if history is None and user is None:
-            history = []
-        ids = self._history_of(user) if history is None else self.catalogue.ids(history)
-        if search:
-            ids = [*ids, *self._typed(search)]
-        model, row = self.model, self._row_of(user)
-        if features is not None:
-            newcomer = encode_newcomer(self.data.user_features, features)
-            assert self.data.user_features is not None
-            model, row = model_for(self.model, self.data.user_features, newcomer), 0
-        # Before the history comes nothing, which some models have a vector of their own for.
-        reach = self.reach
-        padding = [ABSENT] * (reach if self.model.causal else 1)
-        batch = WindowBatch(
-            context=torch.tensor([[*padding, *self.before, *ids][-reach:]]),
-            targets=_NO_TARGET,
-            users=torch.tensor([row]),
-            ages=_NO_AGE,
+        asked = RecommendQuestion(
+            history=history,
+            user=user,
+            search=search,
+            features=features,
+            filters=filters,
+            leave_out=leave_out,
+            k=k,
+            include_seen=include_seen,
+            exact=exact,
         )
-        return _Question(model, batch, torch.tensor(ids, dtype=torch.int64))
+        return self.recommender.rows(asked)
 
-    @torch.no_grad()
-    def store_queries(
-        self,
-        history: Sequence[Key] | None = None,
-        *,
-        user: Key | None = None,
-        search: str = "",
-        features: Mapping[str, FeatureValue] | None = None,
-    ) -> tuple[NDArray[Any], list[int]]:
-        """Return what a ``VectorStore`` of the run is searched by, [K, P], and the classes seen."""
-        # Here and not above: it imports what imports this.
-        from widemax.runs.export.pgvector import query_points
+    def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
+        """Yield tables of ``user``, ``rank``, ``item``, ``score`` and, where known, ``title``."""
+        return recommend_to_all(self._reader, k=k, include_seen=include_seen)
 
-        if not searches_by_product(self.model):
-            raise ValueError(
-                f"{type(self.model).__name__} does not rank items by products of vectors, so that "
-                "a database cannot search them"
-            )
-        asked = self._question(history, user, search, features)
-        hidden = asked.model.hidden(asked.batch)
-        return query_points(self, hidden.flatten(0, -2)), asked.seen.tolist()
-
-    def identity(self) -> tuple[str, str]:
-        """Return the sha256 of what the run says of itself, and of the parameters that answer."""
-        return self._identity
-
-    @torch.no_grad()
-    def held_out_hidden(self, count: int) -> Tensor | None:
-        """Return hidden states of users who were held out, at most so many; None: none were."""
-        asked = self._queries(count)
-        return None if asked is None else self.model.hidden(asked)
-
-    @torch.no_grad()
     def score_items(
         self,
         items: Sequence[Key],
@@ -352,89 +245,114 @@ class Run:
         The arguments are those of ``recommend``; seen items are scored like all others. The log
         probability is that of the model's softmax over the whole catalogue.
         """
-        asked = self._question(history, user, search, features)
-        ids = self._ids(items, strict=True)
-        scores = asked.model.scores(asked.batch)[0, ids].tolist()
-        log_probs = asked.model.log_prob(asked.batch)[0, ids].tolist()
-        found = self.catalogue.neighbours(ids.tolist(), scores)
-        return [
-            ScoredItem(
-                key=each.key,
-                title=each.title,
-                score=each.score,
-                log_probability=log_prob if math.isfinite(log_prob) else None,
-            )
-            for each, log_prob in zip(found, log_probs, strict=True)
-        ]
+        asked = Question(history=history, user=user, search=search, features=features)
+        return self.recommender.scores(items, asked)
+
+    def store_queries(
+        self,
+        history: Sequence[Key] | None = None,
+        *,
+        user: Key | None = None,
+        search: str = "",
+        features: Mapping[str, FeatureValue] | None = None,
+    ) -> tuple[NDArray[Any], list[int]]:
+        """Return what a ``VectorStore`` of the run is searched by, [K, P], and the classes seen."""
+        asked = Question(history=history, user=user, search=search, features=features)
+        return self.recommender.store_queries(asked)
+
+    @property
+    def recommender(self) -> Recommender:
+        """What answers a ``RecommendQuestion``: for whoever puts it to a database too."""
+        return Recommender(self._reader, self._indexes)
+
+    @property
+    def _reader(self) -> QuestionReader:
+        return QuestionReader(self.model, self.config, self.data, self.catalogue, self._histories)
+
+    @property
+    def reach(self) -> int:
+        """How many of the last classes of a history ``recommend`` reads."""
+        return reach_of(self.model, self.config)
+
+    @property
+    def before(self) -> list[int]:
+        """What stands before a sentence: the end of another one, where lines are one stream."""
+        return classes_before(self.config, self.vocabulary)
 
     def reasons(self, items: Sequence[Key], history: Sequence[Key]) -> list[Neighbour | None]:
         """Return, for each item, that of the history with the nearest vector: why it may be there.
 
         The score is the cosine. None where there is no history, or the model has no vectors.
         """
-        if not len(items) or not len(history) or not self.has_vectors:
-            return [None] * len(items)
-        own = self.catalogue.ids(items, strict=True)
-        seen = self.catalogue.ids(list(dict.fromkeys(history)))
-        found = self.reasons_of_rows(own, seen)
-        return [
-            each if each is None else self.catalogue.neighbours([each[0]], [each[1]])[0]
-            for each in found
-        ]
+        return reasons_for(items, history, self.catalogue, self._vectors)
 
     def reasons_of_rows(
         self, own: Sequence[int], seen: Sequence[int]
     ) -> list[tuple[int, float] | None]:
         """Return the same for class ids, those of the history each once: an id and the cosine."""
-        if not len(own) or not len(seen) or not self.has_vectors:
-            return [None] * len(own)
-        unit = self._unit_vectors([*own, *seen])
-        cosines = unit[: len(own)] @ unit[len(own) :].T
-        # An item may be in the history itself: another one is its reason.
-        cosines[np.equal.outer(own, seen)] = -np.inf
-        best = cosines.argmax(axis=1)
-        scores = cosines[np.arange(len(own)), best].tolist()
-        return [
-            (seen[place], score) if math.isfinite(score) else None
-            for place, score in zip(best.tolist(), scores, strict=True)
-        ]
+        return reasons_for_rows(own, seen, self._vectors)
 
-    def _unit_vectors(self, rows: Sequence[int]) -> NDArray[Any]:
-        """Return vectors of some classes, each of length 1, or of 0 if it was."""
-        own = self._vectors().numpy()[rows]
-        lengths = _lengths(own) if self._kept_lengths is None else self._kept_lengths[rows]
-        unit: NDArray[Any] = own / lengths
-        return unit
+    # What is like an item or a word
 
-    @property
-    def has_users(self) -> bool:
-        """Whether the run keeps the histories of users."""
-        return self._histories is not None
+    @torch.no_grad()
+    def similar(
+        self,
+        key: Key,
+        *,
+        filters: Filters | None = None,
+        leave_out: Sequence[Key] = (),
+        k: int = 10,
+        exact: bool = False,
+    ) -> list[Neighbour]:
+        """Return the ``k`` keys whose vectors have the largest cosine with that of ``key``.
 
-    def users(self) -> tuple[pl.Series, pl.Series]:
-        """Return the users of the log, and how many items each had."""
-        if self._histories is None:
-            raise ValueError(f"{self.folder} has no users: give a history instead")
-        return user_lengths(self._histories)
+        A title stands for its key where it is that of one item (``find``). ``filters`` name values
+        of features that items must have and ``leave_out`` keys that must not be among the answers,
+        as of ``recommend``. Where an index was built it is searched, unless ``exact``.
+        """
+        index = None if exact else self._indexes.to_compare(self._vectors)
+        if index is None:
+            return self._nearest.similar(key, filters=filters, leave_out=leave_out, k=k)
+        vectors, catalogue = self._vectors.table(), self.catalogue
+        return similar_by_index(
+            index, vectors, catalogue, key, filters=filters, leave_out=leave_out, k=k
+        )
 
-    @property
-    def saved_at(self) -> datetime:
-        """When the checkpoint was written that answers."""
-        return datetime.fromtimestamp(self._checkpoint.model_file().stat().st_mtime, UTC)
+    @torch.no_grad()
+    def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
+        """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
+        return self._nearest.analogy(a, b, c, k=k)
 
     @property
-    def dimension(self) -> int | None:
-        """How long the vectors of the classes are; None if there are none."""
-        return int(self._vectors().shape[1]) if self.has_vectors else None
+    def _nearest(self) -> NearestKeys:
+        return NearestKeys(self.catalogue, self._vectors.table().numpy())
+
+    def vectors(self) -> KeyedVectors:
+        """Return the vectors that stand for the keys: of words as input, of items as classes."""
+        return KeyedVectors(self.vocabulary.keys, self._vectors.table())
+
+    def class_vectors(self) -> KeyedVectors:
+        """Return the vectors that hidden states are compared with, to be searched by them."""
+        if not isinstance(self.model.head, ScorerHead):
+            name = type(self.model.head).__name__
+            raise ValueError(f"{name} has no class vectors to search: it is no table of them")
+        vectors = class_vectors_of(self.model.head).detach().float()
+        return KeyedVectors(self.vocabulary.keys, vectors)
+
+    @property
+    def _vectors(self) -> KeyVectors:
+        """The vectors of the keys: those of now, or where it is prepared, those of then."""
+        return self._kept_vectors or KeyVectors(self.model)
 
     @property
     def has_vectors(self) -> bool:
         """Whether there are vectors of the classes, for ``similar``, ``map`` and ``reasons``."""
-        try:
-            self._vectors()
-        except ValueError:
-            return False
-        return True
+        return self._vectors.there
+
+    @property
+    def dimension(self) -> int | None:
+        """How long the vectors of the classes are; None if there are none."""
+        return int(self._vectors.table().shape[1]) if self.has_vectors else None
 
     def map(self, method: MapMethod = "pca") -> NDArray[np.float32]:
         """Return a map of the classes, [V, 2] in −1 … 1: the plane in which vectors differ most.
@@ -442,12 +360,26 @@ class Run:
         By "umap" near ones stay near, which takes minutes for 100,000 classes, and the package
         umap-learn. Each is computed once and kept in the folder.
         """
-        return map_of(self.folder, self._vectors().numpy(), method)
+        return map_of(self.folder, self._vectors.table().numpy(), method)
+
+    # What is said of a text
+
+    def score(self, sentence: str) -> list[tuple[str, float]]:
+        """Return each word of a sentence with its log probability given the others."""
+        return self._sentences.scores(sentence)
+
+    def generate(self, start: str = "", *, num_words: int = 50, seed: int = 0) -> list[str]:
+        """Return a text that begins with ``start``, each further word drawn from the model.
+
+        It ends with the end word of the run, if it has one, or after ``num_words`` words.
+        """
+        return self._sentences.continued(start, num_words=num_words, seed=seed)
 
     @property
-    def columns(self) -> ItemColumns:
-        """What is known of the items beside their titles, to be shown and to choose by."""
-        return self.catalogue.columns
+    def _sentences(self) -> Sentences:
+        return Sentences(self.model, self.config, self.vocabulary, self.catalogue)
+
+    # Faster answers
 
     def prepare(self) -> None:
         """Load and compute now what many questions share: for a process that stays up.
@@ -456,96 +388,13 @@ class Run:
         model learns after this is not in the vectors that ``similar`` compares.
         """
         self.catalogue.prepare()
-        _ = self._recommend_index, self._similar_index, self._histories, self.columns
-        if self.has_vectors:
-            with torch.no_grad():
-                self._kept_vectors = self._computed_vectors()
-            self._kept_lengths = _lengths(self._kept_vectors.numpy())
-
-    @torch.no_grad()
-    def recommend_all(self, *, k: int = 10, include_seen: bool = False) -> Iterator[pl.DataFrame]:
-        """Yield tables of ``user``, ``rank``, ``item``, ``score`` and, where known, ``title``."""
-        path = self._histories
-        if path is None:
-            raise ValueError(f"{self.folder} has no users to recommend to")
-        k = min(check_whole("k", k, 1, 2**31), len(self.vocabulary))
-        for users, histories in histories_of(path):
-            rows = torch.arange(len(users))
-            features = torch.tensor([self._row_of(user) for user in users])
-            asked = WindowBatch(
-                context=last_values(histories, rows, self.reach),
-                targets=torch.full_like(rows, ABSENT),
-                users=features,
-                ages=torch.zeros(len(users)),
-            )
-            longest = max(1, int(histories.lengths.max()))
-            exclude = None if include_seen else last_values(histories, rows, longest)
-            yield self._table(users, self.model.topk(asked, k, exclude=exclude))
-
-    def _typed(self, text: str) -> list[int]:
-        """Return the classes of the words of a search, those that were typed in training."""
-        if not self.config.get("search_column", ""):
-            raise ValueError("search is for a run that was trained with search_column")
-        keys = words_of(pl.Series([text])).explode()
-        found = self.vocabulary.encode(keys, missing="mark") if keys[0] is not None else None
-        if found is None or not bool((found >= 0).any()):
-            raise ValueError(
-                f"search must have a word that was typed in training, got {shortened(repr(text))}"
-            )
-        return found[found >= 0].tolist()
-
-    def _table(self, users: pl.Series, found: TopK) -> pl.DataFrame:
-        there = found.ids >= 0
-        rows, places = there.nonzero().unbind(1)
-        ids = found.ids[there].numpy()
-        known = self.catalogue.titles
-        titles = {} if known is None else {"title": [known[row] or None for row in ids]}
-        return pl.DataFrame(
-            {
-                "user": users.gather(rows.numpy()),
-                "rank": (places + 1).numpy(),
-                "item": self.vocabulary.keys.gather(ids),
-                "score": found.scores[there].numpy(),
-                **titles,
-            }
-        )
-
-    def history(self, user: Key) -> list[Neighbour]:
-        """Return all that a user of the log had, oldest first; scores are 0."""
-        ids = self._history_of(user)
-        return self.catalogue.neighbours(ids, [0.0] * len(ids))
-
-    def _history_of(self, user: Key | None) -> list[int]:
-        path = self._histories
-        if path is None:
-            raise ValueError(f"{self.folder} has no users: give a history instead")
-        found = None if user is None else history_of(path, user)
-        if found is None:
-            raise unknown_user(path, self.folder, user)
-        return found
-
-    @cached_property
-    def _histories(self) -> Path | None:
-        """The file of the histories, compared with its sha256 once."""
-        return kept_histories(self.folder)
-
-    def find(self, text: str, *, k: int = 10) -> list[Neighbour]:
-        """Return at most ``k`` items that a text names, the most frequent first; scores are 0.
-
-        A key names its item. Otherwise those are found whose titles, whatever the case of letters,
-        are the text, else are it but for brackets at their end, else begin with it, else have it.
-        """
-        return self.catalogue.find(text, k=k)
-
-    @cached_property
-    def catalogue(self) -> Catalogue:
-        """The classes as people name them: by key, by title, with what is shown of them."""
-        return Catalogue(self.folder, self.vocabulary)
-
-    @property
-    def shown(self) -> pl.DataFrame | None:
-        """What the run shows of its items, a row for each class: titles, categories, prices."""
-        return self.catalogue.shown
+        vectors = KeyVectors(self.model)
+        if vectors.there:
+            vectors.keep()
+            self._kept_vectors = vectors
+        self._indexes.to_recommend(self.model)
+        self._indexes.to_compare(vectors)
+        _ = self._histories.path, self.columns
 
     def build_index(
         self, kind: Kind = "auto", *, recall: float = 0.95, memory: int = 0
@@ -555,15 +404,14 @@ class Run:
         Queries are those of users who were held out; a text has none, and is searched for what is
         similar only. ``memory`` is how many bytes an index may take; 0: half of what is free.
         """
-        built = build_indexes(
-            self.folder / INDEX, self.model, self._vectors(), self._queries(), kind, recall, memory
+        return self._indexes.build(
+            self.model,
+            self._vectors,
+            self._test.queries(self.model, NUM_QUERIES),
+            kind,
+            recall=recall,
+            memory=memory,
         )
-        self._forget_indexes()
-        return built
-
-    def _forget_indexes(self) -> None:
-        for name in ("_recommend_index", "_similar_index"):
-            self.__dict__.pop(name, None)
 
     def change_index(self, *, remove: Sequence[Key] = (), restore: Sequence[Key] = ()) -> int:
         """Never answer with some items, or do so again, and return how many are left out now.
@@ -571,176 +419,14 @@ class Run:
         The index is changed where it lies, without being built again; keys are keys or titles of
         single items. A new index begins with all items.
         """
-        gone, back = (self._ids(keys, strict=True) for keys in (remove, restore))
-        self._forget_indexes()
-        indexes = {RECOMMEND: self._recommend_index, SIMILAR: self._similar_index}
-        there = {name: index for name, index in indexes.items() if index is not None}
-        if not there:
-            raise ValueError(f"{self.folder} has no index yet: build it first (widemax index)")
-        for name, index in there.items():
-            index.remove(gone)
-            index.restore(back)
-            save_index(self.folder / INDEX / name, index)
-        return max(len(index.removed) for index in there.values())
+        gone, back = (self.catalogue.ids(keys, strict=True) for keys in (remove, restore))
+        return self._indexes.change(self.model, self._vectors, remove=gone, restore=back)
 
-    def _queries(self, count: int = NUM_QUERIES) -> WindowBatch | None:
-        """Return what users had who were held out; None if the model has no use for it."""
-        held = self._kept.holdout
-        if held is None or not searches_by_product(self.model):
-            return None
-        return asked_first(held, count, max_history=max_history(self.config))
-
-    @cached_property
-    def _recommend_index(self) -> Index | None:
-        if not searches_by_product(self.model):
-            return None
-        assert isinstance(self.model.head, ScorerHead)
-        return stored_index(self.folder / INDEX / RECOMMEND, self.model.head)
-
-    @cached_property
-    def _similar_index(self) -> Index | None:
-        folder = self.folder / INDEX / SIMILAR
-        return stored_index(folder, similar_head(self._vectors())) if folder.is_dir() else None
-
-    def _row_of(self, user: Key | None) -> int:
-        """Return the row of a user among those with features; -1 if they have none."""
-        table = self.data.user_features
-        if user is None or table is None:
-            return ABSENT
-        wanted = key_like(user, whole=table.keys.dtype.is_integer())
-        if wanted is None:
-            return ABSENT
-        rows = (table.keys == wanted).arg_true()
-        return int(rows[0]) if len(rows) else ABSENT
-
-    def _ids(self, keys: Sequence[Key], *, strict: bool = False) -> Tensor:
-        return torch.tensor(self.catalogue.ids(keys, strict=strict), dtype=torch.int64)
-
-    def _nearest(
-        self, query: NDArray[Any], k: int, left_out: list[int], allowed: Mask | None = None
-    ) -> list[Neighbour]:
-        k = check_whole("k", k, 1, 2**31)
-        vectors = self._vectors().numpy()
-        ids, scores = nearest(vectors, query, k, left_out=left_out, allowed=allowed)
-        return self.catalogue.neighbours(ids.tolist(), scores.tolist())
-
-    @torch.no_grad()
-    def score(self, sentence: str) -> list[tuple[str, float]]:
-        """Return each word of a sentence with its log probability given the others."""
-        from widemax.models import CBOW, SkipGram
-
-        if not (self.model.causal or isinstance(self.model, CBOW | SkipGram)):
-            name = type(self.model).__name__
-            raise ValueError(
-                f"{name} does not score sentences: language models do (n-gram, nnlm, lstm), and "
-                "cbow and skip-gram"
-            )
-        words = self._words(sentence)
-        before = self.before
-        ids = [*before, *self.vocabulary.encode(words).tolist()]
-        windows = type(self.model).windows_of(Sequences.from_lists([ids]), self.config)
-        positions = windows.positions
-        places = torch.arange(len(ids)) if positions is None else positions
-        rows = (places >= len(before)).nonzero()[:, 0]
-        if not len(rows):
-            raise ValueError(
-                "a sentence must have two words: each is predicted from those around it"
-            )
-        batch = windows.batch(rows)
-        hidden = self.model.hidden(batch)
-        log_prob = self.model.head.log_prob(hidden, batch.targets[:, None])
-        scored = (places[rows] - len(before)).tolist()
-        return [(words[place], float(value)) for place, value in zip(scored, log_prob, strict=True)]
-
-    def _words(self, sentence: str) -> list[str]:
-        """Return the words of a sentence as the run read them, its end included."""
-        found, end = split_words(sentence, self._tokens), str(self.config.get("end", ""))
-        return [*found, end] if end and found else found
-
-    @property
-    def _tokens(self) -> str | None:
-        return str(self.config.get("tokens", "")) or None
-
-    @torch.no_grad()
-    def analogy(self, a: Key, b: Key, c: Key, *, k: int = 10) -> list[Neighbour]:
-        """Return what c is to as a is to b: the keys nearest to b − a + c, of unit vectors."""
-        ids = self._ids([a, b, c], strict=True)
-        return self._nearest(analogy_of(self._vectors()[ids].numpy()), k, ids.tolist())
-
-    @torch.no_grad()
-    def generate(self, start: str = "", *, num_words: int = 50, seed: int = 0) -> list[str]:
-        """Return a text that begins with ``start``, each further word drawn from the model.
-
-        It ends with the end word of the run, if it has one, or after ``num_words`` words.
-        """
-        if not self.model.causal:
-            name = type(self.model).__name__
-            raise ValueError(
-                f"{name} cannot continue a text: language models can (n-gram, nnlm, lstm), which "
-                "predict a word from those before it"
-            )
-        num_words = check_whole("num_words", num_words, 1, 1_000_000)
-        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0, 2**63 - 1))
-        ids = self._ids(split_words(start, self._tokens), strict=True).tolist()
-        unknown, end = self.vocabulary.unknown, str(self.config.get("end", ""))
-        generate_ids(
-            self.model,
-            ids,
-            length=num_words,
-            reach=self._reach(),
-            before=self.before,
-            end=self.vocabulary.id_of(end) if end else None,
-            left_out=None if unknown is None else self.vocabulary.id_of(unknown),
-            generator=generator,
-        )
-        return [str(key) for key in self.vocabulary.decode(ids)]
-
-    @property
-    def reach(self) -> int:
-        """How many of the last classes of a history ``recommend`` reads."""
-        return self._reach() if self.model.causal else max_history(self.config)
-
-    @property
-    def before(self) -> list[int]:
-        """What stands before a sentence: the end of another one, where lines are one stream."""
-        end = str(self.config.get("end", ""))
-        across = bool(self.config.get("across_lines", False))
-        return [self.vocabulary.id_of(end)] if across and end else []
-
-    def _reach(self) -> int:
-        """Return how many words before another one the model reads."""
-        return type(self.model).windows_of(Sequences.from_lists([[]]), self.config).before
-
-    def read_source(self, path: str | Path | None = None) -> Source:
-        """Return the data of the run, read again from where they were, or from ``path``."""
-        path = path or self.description["source"]
-        if has_grown(self.description):
-            return read_with(path, self.config, self.vocabulary, self.folder)
-        return read_configured(path, self.config)
-
-    @cached_property
-    def _kept(self) -> KeptTest:
-        return kept_test(self.folder)
-
-    def _test(self, path: str | Path | None) -> KeptTest:
-        """Return what was held out: what the run keeps of it, or of its data in another place."""
-        if path is None:
-            return self._kept
-        source = self.read_source(path)
-        if describe_source("", source)["sha256"] != self.description["sha256"]:
-            raise ValueError(f"{path} is not what the run was trained on: the content differs")
-        split = split_source(self.config, source)
-        counts = torch.bincount(split.sequences.values, minlength=len(self.vocabulary))
-        return KeptTest.of(split, counts)
+    # How good it is
 
     def evaluate(self, path: str | Path | None = None) -> RankingReport:
         """Return exact metrics on examples that had no say in the training or its checkpoint."""
-        test = self._test(path)
-        if test.holdout is not None:
-            return judge_next(self.model, test.holdout, max_history=max_history(self.config))
-        if test.windows is None:
-            raise ValueError(f"nothing was held out to evaluate on: {self._why_no_test()}")
-        return judge_words(self.model, test.windows)
+        return self._test.rank_next(self.model, path)
 
     def evaluate_recommendations(
         self, path: str | Path | None = None, *, ks: Sequence[int] = (5, 10, 20, 50)
@@ -751,17 +437,7 @@ class Run:
         again unless ``seen_items`` says so; over the whole catalogue, and by how popular the item
         was.
         """
-        test = self._test(path)
-        if test.holdout is None:
-            raise ValueError(f"no user was held out to be recommended to: {self._why_no_test()}")
-        return judge_users(
-            self.model,
-            test.holdout,
-            ks=tuple(ks),
-            max_history=max_history(self.config),
-            counts=test.counts,
-            with_seen=self._ranks_seen,
-        )
+        return self._test.recommend(self.model, path, ks)
 
     def keep_evaluation(self, report: RecommendationReport) -> None:
         """Keep what ``evaluate_recommendations`` found in the folder, to be shown by ``serve``."""
@@ -775,25 +451,42 @@ class Run:
         all items of the file; "file", the file itself, for the last item of each; "auto" takes the
         first where most users of the file are users of the run.
         """
-        return read_other(
-            path, self.config, self.data, self._histories, kind=kind, histories=histories
-        )
+        kept = self._histories.path
+        return read_other(path, self.config, self.data, kept, kind=kind, histories=histories)
 
     def evaluate_on(
         self, other: OtherData, *, ks: Sequence[int] = (5, 10, 20, 50)
     ) -> RecommendationReport | RankingReport:
         """Return the metrics of the run on other data: of a log as for its users, of a text."""
-        if other.windows is not None:
-            return judge_words(self.model, other.windows)
-        assert other.holdout is not None
-        return judge_users(
-            self.model,
-            other.holdout,
-            ks=tuple(ks),
-            max_history=max_history(self.config),
-            counts=self._kept.counts,
-            with_seen=self._ranks_seen,
-        )
+        return self._test.on_other(self.model, other, ks)
+
+    @torch.no_grad()
+    def held_out_hidden(self, count: int) -> Tensor | None:
+        """Return hidden states of users who were held out, at most so many; None: none were."""
+        asked = self._test.queries(self.model, count)
+        return None if asked is None else self.model.hidden(asked)
+
+    @property
+    def has_test(self) -> bool:
+        """Whether anything was held out to evaluate on."""
+        return self._test.exists
+
+    @property
+    def protocol(self) -> str:
+        """What ``evaluate_recommendations`` asks, in words, to be printed beside its figures."""
+        return self._test.protocol
+
+    @property
+    def ranking(self) -> str:
+        """Among which items ``evaluate_recommendations`` ranks, in words."""
+        return self._test.ranking
+
+    @property
+    def looks_ahead(self) -> str:
+        """A warning if what was trained on is later than what is asked for; else empty."""
+        return self._test.looks_ahead
+
+    # How well it was trained
 
     def audit(
         self,
@@ -820,7 +513,7 @@ class Run:
         found = audit_run(
             model,
             self._counted,
-            self._kept,
+            self._test.kept,
             self.config,
             corpus=corpus,
             step=self.step,
@@ -860,36 +553,7 @@ class Run:
         model = load_model(self.folder, self._checkpoint, self.config, self._counted, corpus)
         return model, corpus
 
-    @property
-    def has_test(self) -> bool:
-        """Whether anything was held out to evaluate on."""
-        return self._kept.holdout is not None or self._kept.windows is not None
-
-    @property
-    def protocol(self) -> str:
-        """What ``evaluate_recommendations`` asks, in words, to be printed beside its figures."""
-        return f"{PROTOCOLS[self.config.split]}, {self.ranking}"
-
-    @property
-    def ranking(self) -> str:
-        """Among which items ``evaluate_recommendations`` ranks, in words."""
-        left_out = "" if self._ranks_seen else " but those the user had"
-        return f"ranked among all {len(self.vocabulary):,} items{left_out}"
-
-    @property
-    def looks_ahead(self) -> str:
-        """A warning if what was trained on is later than what is asked for; else empty."""
-        shares = self.description.get("later")
-        return looks_ahead(*shares) if isinstance(shares, list) and len(shares) == 2 else ""
-
-    @property
-    def _ranks_seen(self) -> bool:
-        return self.description.get("ranks_seen") is True
-
-    def _why_no_test(self) -> str:
-        if self.data.source == "text":
-            return "the text is too short, or test_size = 0"
-        return "the log has too few users with two items, or test_size = 0"
+    # For other tools
 
     def export(self, path: str | Path, *, to: str = "word2vec", table: str = "") -> str:
         """Write the vectors, or what else a format holds of a run, to a file or a folder.
@@ -897,26 +561,4 @@ class Run:
         ``path`` may be the address of a database, and ``table`` the name of a table in it, for
         the formats that are in one. What there is to say of it is returned.
         """
-        declaration = find("export", to, argument="to")
-        check_destination(declaration, path, table)
-        write = load_declared(declaration)
-        if "database" in declaration.traits:
-            return str(write(path, self, table=table))
-        write(path, self if "run" in declaration.traits else self.vectors())
-        return ""
-
-
-def _lengths(vectors: NDArray[Any]) -> NDArray[Any]:
-    """Return the lengths of vectors [N, D], [N, 1], what is divided by: never 0."""
-    squares = np.einsum("nd,nd->n", vectors, vectors)[:, None]
-    lengths: NDArray[Any] = np.maximum(np.sqrt(squares), 1e-12)
-    return lengths
-
-
-def _first_row(found: TopK) -> tuple[list[int], list[float]]:
-    """Return the classes of the first row and their scores, without the gaps."""
-    ids, scores = found.ids[0].tolist(), found.scores[0].tolist()
-    if ABSENT not in ids:
-        return ids, scores
-    there = [place for place, row in enumerate(ids) if row != ABSENT]
-    return [ids[place] for place in there], [scores[place] for place in there]
+        return export_run(path, self, to=to, table=table)

@@ -21,6 +21,7 @@ from widemax.data.reading.tokens import split_words
 from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
 from widemax.declarations.table import find, load
 from widemax.models import Model
+from widemax.runs.description import has_grown
 from widemax.runs.item_data import with_features
 from widemax.stores.addresses import is_address
 from widemax.vocabulary import Vocabulary
@@ -111,6 +112,19 @@ def read_with(path: str | Path, config: Config, vocabulary: Vocabulary, folder: 
     """Read a file with the classes of the vocabulary of a run, and no others."""
     source = encoded_again(_read(path, config, min_count=1, unknown=None), vocabulary)
     return with_features(path, config, source, like=folder)
+
+
+def read_again(
+    path: str | Path,
+    config: Config,
+    description: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    folder: Path,
+) -> Source:
+    """Read the data of a trained run, as they were read when it was."""
+    if has_grown(description):
+        return read_with(path, config, vocabulary, folder)
+    return read_configured(path, config)
 
 
 def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) -> Source:

@@ -14,8 +14,8 @@ from widemax.limits import check_whole
 from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
 from widemax.runs.description import CONFIG, check_run, check_unchanged
-from widemax.runs.histories import history_of, kept_histories, max_history, unknown_user
-from widemax.runs.stored_vectors import best_rows
+from widemax.runs.histories import UserHistories, max_history
+from widemax.runs.nearest import best_rows
 from widemax.storage.arrays import Array, map_arrays
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.vocabulary.spelling import Key
@@ -32,7 +32,7 @@ class TableAnswers:
 
     def __init__(self, folder: Path, found: Checkpoint, chosen: str, reach: int) -> None:
         self.folder, self.step, self.chosen = folder, found.step, chosen
-        self.catalogue = Catalogue(folder)
+        self.catalogue, self._histories = Catalogue(folder), UserHistories(folder)
         self._reach = reach
         self._recipe: dict[str, Any] = dict(found.answers)
         self._arrays = map_arrays(found.model_file())[0]
@@ -62,7 +62,7 @@ class TableAnswers:
 
         Only those that pass the ``filters``, and none of ``leave_out``.
         """
-        ids = self._history_of(user) if history is None else self.catalogue.ids(history)
+        ids = self._histories.of(user) if history is None else self.catalogue.ids(history)
         k = min(check_whole("k", k, 1, 2**31), len(self.catalogue.keys))
         given = {name: self._arrays[value] for name, value in self._tables()}
         context = np.array(ids[-self._reach :], np.int64)
@@ -84,15 +84,6 @@ class TableAnswers:
 
     def _names(self) -> list[str]:
         return [value for _, value in self._tables()]
-
-    def _history_of(self, user: Key | None) -> list[int]:
-        path = kept_histories(self.folder)
-        if path is None:
-            raise ValueError(f"{self.folder} has no users: give a history instead")
-        found = None if user is None else history_of(path, user)
-        if found is None:
-            raise unknown_user(path, self.folder, user)
-        return found
 
 
 def _mean(context: Array, tables: Mapping[str, Array], recipe: Mapping[str, Any]) -> Scores:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -22,11 +20,14 @@ from starlette.types import Receive, Scope, Send
 from widemax.declarations.options import shortened
 from widemax.serving import schemas
 from widemax.serving.answers import error_response, json_response
+from widemax.serving.bodies import answer_each, parsed
 from widemax.serving.fleet import Fleet
 from widemax.serving.guard import Guard, Hosts
 from widemax.serving.limits import LONGEST_TEXT, MOST_ANSWERS, Limits
 from widemax.serving.metrics import CONTENT_TYPE, Metrics
+from widemax.serving.openapi import BINARY, body, describe, ok
 from widemax.serving.page_files import PageFiles
+from widemax.serving.refusals import REFUSALS, say_http, say_mistake, say_parameters
 from widemax.serving.schemas import (
     RecommendRequest,
     ScoreRequest,
@@ -43,27 +44,12 @@ WATCH_SECONDS = 2.0
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_ROWS = 1000
-_REFUSALS = {
-    400: "The body is no JSON, or is nested too deeply.",
-    403: "Host or Origin is not that of this server.",
-    404: "There is no such run or path.",
-    408: "The request did not come in time.",
-    413: "The body is too large.",
-    415: "The body must be application/json.",
-    422: "A value is not allowed, or names nothing that there is.",
-    429: "Too many answers are under way.",
-    503: "The answer took too long, or the database gives none.",
-    504: "The database took longer than it may.",
-}
-
 RunParameter = Annotated[
     str | None,
     Query(max_length=LONGEST_TEXT, description="Which of the served runs; by default the first."),
 ]
 TextParameter = Annotated[str, Query(max_length=LONGEST_TEXT)]
 CountParameter = Annotated[int, Query(ge=1, le=MOST_ANSWERS, description="How many are wanted.")]
-
-_Asked = TypeVar("_Asked", bound=BaseModel)
 
 
 class WrongRunError(Exception):
@@ -86,13 +72,13 @@ class Application(FastAPI):
             lifespan=_lifespan,
             responses={
                 status: {"model": schemas.Error, "description": text}
-                for status, text in _REFUSALS.items()
+                for status, text in REFUSALS.items()
             },
         )
         self._asked: dict[str, Callable[[Request], Awaitable[Response]]] = {}
         self._add_routes()
-        self.add_exception_handler(HTTPException, _say_http)
-        self.add_exception_handler(RequestValidationError, _say_parameters)
+        self.add_exception_handler(HTTPException, say_http)
+        self.add_exception_handler(RequestValidationError, say_parameters)
         for served in fleet:
             self.metrics.serves(served.name, served.step)
         paths = {str(getattr(route, "path", "")) for route in self.routes}
@@ -139,7 +125,7 @@ class Application(FastAPI):
             _LOGGER.warning("a request failed: %s", error)
             return error_response(503, "the database does not answer; the log says why")
         except ValueError as error:
-            return _say_mistake(error, served)
+            return say_mistake(error, served)
         except Exception:
             _LOGGER.exception("a request failed")
             return error_response(500, "the server failed to answer; its log says why")
@@ -165,29 +151,26 @@ class Application(FastAPI):
         add = self.add_api_route
         add("/", self._page, include_in_schema=False)
         add("/static/{name:path}", self._file, include_in_schema=False)
-        add("/health", self._health, responses=_ok(schemas.Health), summary="Whether it answers")
+        add("/health", self._health, responses=ok(schemas.Health), summary="Whether it answers")
         add("/metrics", self._metrics, include_in_schema=False)
-        add("/run", self._runs, responses=_ok(schemas.Runs), summary="The runs that are served")
-        add("/items", self._items, responses=_ok(schemas.Items), summary="Search for items")
-        add("/items/rows", self._rows, responses=_ok(schemas.Items), summary="Items by class id")
-        add("/item", self._item, responses=_ok(schemas.Item), summary="One item")
-        add("/users", self._users, responses=_ok(schemas.Users), summary="Search for users")
-        add("/user", self._user, responses=_ok(schemas.UserHistory), summary="What a user had")
-        add("/similar", self._similar, responses=_ok(schemas.SimilarItems), summary="Neighbours")
-        binary: dict[int | str, dict[str, Any]] = {
-            200: {"content": {"application/octet-stream": {"schema": _BINARY}}}
-        }
+        add("/run", self._runs, responses=ok(schemas.Runs), summary="The runs that are served")
+        add("/items", self._items, responses=ok(schemas.Items), summary="Search for items")
+        add("/items/rows", self._rows, responses=ok(schemas.Items), summary="Items by class id")
+        add("/item", self._item, responses=ok(schemas.Item), summary="One item")
+        add("/users", self._users, responses=ok(schemas.Users), summary="Search for users")
+        add("/user", self._user, responses=ok(schemas.UserHistory), summary="What a user had")
+        add("/similar", self._similar, responses=ok(schemas.SimilarItems), summary="Neighbours")
         add(
             "/map",
             self._map,
-            responses=binary,
+            responses=BINARY,
             response_class=Response,
             summary="Where items stand: float32 x, y of each class, header X-Num-Items",
         )
         add(
             "/map/colour",
             self._colour,
-            responses=binary,
+            responses=BINARY,
             response_class=Response,
             summary="A number of each class to colour it by, its names in header X-Names",
         )
@@ -218,9 +201,9 @@ class Application(FastAPI):
                 path,
                 endpoint,
                 methods=["POST"],
-                responses=_ok(answers),
+                responses=ok(answers),
                 summary=summary,
-                openapi_extra={"requestBody": _body(asked)},
+                openapi_extra={"requestBody": body(asked)},
             )
             self._asked[path] = endpoint
 
@@ -309,17 +292,17 @@ class Application(FastAPI):
         return await self.answer(run, content)
 
     async def _recommend(self, request: Request) -> Response:
-        asked = await _parsed(request, RecommendRequest)
+        asked = await parsed(request, RecommendRequest)
         if isinstance(asked, Response):
             return asked
         return await self.answer(
             asked.run,
-            partial(_each, asked, lambda served, query: served.recommend(query)),
+            partial(answer_each, asked, lambda served, query: served.recommend(query)),
             "recommend" if self.fleet.in_memory and asked.is_small() else None,
         )
 
     async def _similar_many(self, request: Request) -> Response:
-        asked = await _parsed(request, SimilarRequest)
+        asked = await parsed(request, SimilarRequest)
         if isinstance(asked, Response):
             return asked
         if asked.queries is None and asked.key is None:
@@ -328,40 +311,23 @@ class Application(FastAPI):
         def ask(served: ServedRun, query: SimilarRequest | SimilarQuery) -> dict[str, Any]:
             return served.similar(str(query.key), query.k, query.filters, query.leave_out)
 
-        return await self.answer(asked.run, partial(_each, asked, ask))
+        return await self.answer(asked.run, partial(answer_each, asked, ask))
 
     async def _score(self, request: Request) -> Response:
-        asked = await _parsed(request, ScoreRequest)
+        asked = await parsed(request, ScoreRequest)
         if isinstance(asked, Response):
             return asked
         if asked.queries is None and asked.items is None:
             return error_response(422, "give items, or queries")
         return await self.answer(
             asked.run,
-            partial(_each, asked, lambda served, query: served.score(query.items, query)),
+            partial(answer_each, asked, lambda served, query: served.score(query.items, query)),
         )
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of all paths, with the bodies that they take."""
         if self.openapi_schema is None:
-            made = get_openapi(
-                title=self.title,
-                version=self.version,
-                description=self.description,
-                routes=self.routes,
-            )
-            parts = made["components"]["schemas"]
-            for asked in (RecommendRequest, SimilarRequest, ScoreRequest):
-                schema = asked.model_json_schema(ref_template=_REFERENCE, mode="validation")
-                parts.update(schema.pop("$defs", {}))
-                parts[asked.__name__] = schema
-            for path in made["paths"].values():
-                for operation in path.values():
-                    # What FastAPI adds on its own, in another form than that of our errors.
-                    operation["responses"].setdefault("422", {})
-            parts.pop("HTTPValidationError", None)
-            parts.pop("ValidationError", None)
-            self.openapi_schema = made
+            self.openapi_schema = describe(self, [RecommendRequest, SimilarRequest, ScoreRequest])
         return self.openapi_schema
 
 
@@ -371,10 +337,6 @@ def make_app(
     """Return the application, and the same behind what guards it."""
     application = Application(fleet, limits, watch=watch)
     return application, Guard(application, hosts, limits, application.metrics)
-
-
-_REFERENCE = "#/components/schemas/{model}"
-_BINARY = {"type": "string", "format": "binary"}
 
 
 @asynccontextmanager
@@ -391,15 +353,6 @@ async def _lifespan(application: FastAPI) -> AsyncIterator[None]:
         application.fleet.close()
 
 
-def _ok(model: Any) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}}
-
-
-def _body(asked: type[BaseModel]) -> dict[str, Any]:
-    schema = {"$ref": _REFERENCE.format(model=asked.__name__)}
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
-
-
 def _octets(data: bytes, headers: dict[str, str]) -> Response:
     return Response(data, headers=headers, media_type="application/octet-stream")
 
@@ -410,76 +363,3 @@ def _rendered(
     """Return an answer as it is sent: made here, in a thread, for it may be large."""
     found = function(served, deadline)
     return found if isinstance(found, Response) else json_response(found)
-
-
-def _each(
-    asked: Any, ask: Callable[[ServedRun, Any], Any], served: ServedRun, deadline: Deadline
-) -> Any:
-    """Return the answer to a question, or those to several, which end when nobody waits any more.
-
-    They are asked one by one, so that each has the digits that it has alone.
-    """
-    if asked.queries is None:
-        return ask(served, asked)
-    answers = []
-    for place, query in enumerate(asked.queries):
-        deadline.check()
-        try:
-            answers.append(ask(served, query))
-        except DatabaseError:
-            raise
-        except UnknownNameError as error:
-            raise UnknownNameError(f"queries[{place}]: {error}", error.suggestions) from error
-        except ValueError as error:
-            raise ValueError(f"queries[{place}]: {error}") from error
-    return {"answers": answers}
-
-
-async def _parsed(request: Request, asked: type[_Asked]) -> _Asked | Response:
-    """Return the body of a request, or why it is none; nesting is limited by the parser."""
-    given = dict(request.scope["headers"]).get(b"content-type", b"").decode("latin-1")
-    kind = given.partition(";")[0].strip().lower()
-    if kind != "application/json":
-        return error_response(415, f"the body must be application/json, got {kind[:60]!r}")
-    # What stands before the application has read it whole.
-    message = await request.receive()
-    try:
-        return asked.model_validate_json(message["body"])
-    except ValidationError as error:
-        return _say_invalid(error.errors(include_url=False, include_context=False))
-
-
-def _say_mistake(error: ValueError, served: ServedRun | None) -> Response:
-    detail = str(error)
-    if served is not None:
-        # Where a run lies is no business of whoever asks it.
-        detail = detail.replace(str(served.folder), served.name)
-    return error_response(422, detail, getattr(error, "suggestions", ()))
-
-
-def _say_invalid(errors: Sequence[Any]) -> Response:
-    """Return the first thing that is wrong with a body or parameters, and where."""
-    first = errors[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
-    message = str(first["msg"]).removeprefix("Value error, ")
-    status = 400 if first["type"] == "json_invalid" else 422
-    given = first.get("input")
-    shown = f", got {shortened(repr(given))}" if isinstance(given, str | int | float) else ""
-    if status == 400:
-        shown = ""
-    return error_response(status, f"{place + ': ' if place else ''}{message}{shown}")
-
-
-async def _say_parameters(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return _say_invalid(error.errors())
-
-
-async def _say_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    path = shortened(repr(request.url.path))
-    detail = f"there is no path {path}" if error.status_code == 404 else str(error.detail)
-    response = error_response(error.status_code, detail)
-    for name, value in (error.headers or {}).items():
-        response.headers[name] = value
-    return response

@@ -18,9 +18,10 @@ from widemax.config.flags import as_flags, minimal_settings
 from widemax.declarations import Value
 from widemax.evaluation.list_metrics import BUCKETS, popularity_buckets
 from widemax.runs.catalogue import Neighbour
-from widemax.runs.from_store import recommend_from, similar_from
+from widemax.runs.from_store import answer_from, similar_from
 from widemax.runs.kept_evaluation import stored_evaluation
 from widemax.runs.map import MapMethod
+from widemax.runs.questions import Question, RecommendQuestion
 from widemax.runs.run import Run
 from widemax.serving.schemas import HistoryQuery, RecommendQuery
 from widemax.serving.store_pool import StorePool, TablePlace
@@ -58,7 +59,7 @@ class ServedRun:
         self.run.prepare()
         self._pool = None if place is None else StorePool(place, self.run)
         self.step = self.run.step
-        self._catalogue = self.run.catalogue
+        self._catalogue, self._recommender = self.run.catalogue, self.run.recommender
         self._lock = Lock()
         counts = self.run.vocabulary.counts.numpy()
         # Ids stand in falling count, but for classes that joined an older run.
@@ -134,19 +135,23 @@ class ServedRun:
 
     def recommend(self, asked: RecommendQuery) -> dict[str, Any]:
         """Return what best follows a history, each item with the nearest one of the history."""
-        chosen: dict[str, Any] = {
-            **_context(asked),
-            "filters": asked.filters or None,
-            "leave_out": asked.leave_out,
-            "k": asked.k,
-            "include_seen": asked.include_seen,
-        }
+        question = RecommendQuestion(
+            history=asked.history,
+            user=asked.user,
+            search=asked.search or "",
+            features=asked.features,
+            filters=asked.filters or None,
+            leave_out=asked.leave_out,
+            k=asked.k,
+            include_seen=asked.include_seen,
+            exact=asked.exact,
+        )
         items = None
         if not asked.exact:
-            found = self._from_store(lambda store: recommend_from(store, self.run, **chosen))
+            found = self._from_store(lambda store: answer_from(store, self.run, question))
             items = None if found is None else self._scored(found)
         if items is None:
-            items = self._items(*self.run.recommend_rows(**chosen, exact=asked.exact))
+            items = self._items(*self._recommender.rows(question))
         history: Sequence[Key] = asked.history or []
         if asked.history is None and asked.user is not None:
             history = [each.key for each in self.run.history(asked.user)]
@@ -165,10 +170,14 @@ class ServedRun:
         leave_out: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Return what is most like an item."""
-        chosen: dict[str, Any] = {"filters": filters or None, "leave_out": leave_out, "k": k}
-        found = self._from_store(lambda store: similar_from(store, self._catalogue, key, **chosen))
+        filters, catalogue = filters or None, self._catalogue
+        found = self._from_store(
+            lambda store: similar_from(
+                store, catalogue, key, filters=filters, leave_out=leave_out, k=k
+            )
+        )
         if found is None:
-            found = self.run.similar(key, **chosen)
+            found = self.run.similar(key, filters=filters, leave_out=leave_out, k=k)
         own = self._keys[self.row_of(key)]
         return {"run": self.name, "step": self.step, "key": own, "items": self._scored(found)}
 
@@ -192,6 +201,12 @@ class ServedRun:
 
     def score(self, items: Sequence[str], asked: HistoryQuery) -> dict[str, Any]:
         """Return how the model scores given items after a history."""
+        question = Question(
+            history=asked.history,
+            user=asked.user,
+            search=asked.search or "",
+            features=asked.features,
+        )
         scores = [
             {
                 "key": str(each.key),
@@ -199,7 +214,7 @@ class ServedRun:
                 "score": finite(each.score),
                 "log_probability": each.log_probability,
             }
-            for each in self.run.score_items(items, **_context(asked))
+            for each in self._recommender.scores(items, question)
         ]
         return {"run": self.name, "step": self.step, "scores": scores}
 
@@ -343,16 +358,6 @@ class ServedRun:
 
 def _file_name(value: Value) -> Value:
     return Path(value).name if isinstance(value, str) and "/" in value else value
-
-
-def _context(asked: HistoryQuery) -> dict[str, Any]:
-    """Return from what a model is asked, as the run takes it."""
-    return {
-        "history": asked.history,
-        "user": asked.user,
-        "search": asked.search or "",
-        "features": asked.features,
-    }
 
 
 def _matches(

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from widemax.declarations import Declaration
+from widemax.declarations import Declaration, find
+from widemax.declarations.table import load
 from widemax.stores.addresses import place_of
 from widemax.vocabulary.spelling import quoted
+
+if TYPE_CHECKING:
+    from widemax.runs.run import Run
+
+
+def export_run(path: str | Path, run: Run, *, to: str, table: str) -> str:
+    """Write a run, or its vectors, in a format, and return what there is to say of it."""
+    declaration = find("export", to, argument="to")
+    check_destination(declaration, path, table)
+    write = load(declaration)
+    if "database" in declaration.traits:
+        return str(write(path, run, table=table))
+    write(path, run if "run" in declaration.traits else run.vectors())
+    return ""
 
 
 def check_destination(format: Declaration, path: str | Path, table: str) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from widemax.declarations import declare
 from widemax.heads import ScorerHead
 from widemax.index.rows import ClassRows
+from widemax.models import Model
 from widemax.runs.catalogue import titles_of
 from widemax.runs.indexes import searches_by_product
 from widemax.runs.item_columns import ItemColumn
@@ -91,10 +92,10 @@ def class_points(run: Run) -> Array | None:
     return _as_array(torch.cat([known, missing[:, None].float()], dim=1))
 
 
-def query_points(run: Run, hidden: Tensor) -> Array:
+def query_points(model: Model, hidden: Tensor) -> Array:
     """Return [q, 1, 0] of hidden states [B, D], whose product with a point is the score."""
-    assert isinstance(run.model.head, ScorerHead)
-    scorer = run.model.head.scorer
+    assert isinstance(model.head, ScorerHead)
+    scorer = model.head.scorer
     queries = scorer.queries(hidden.float()).detach().float()
     parts = [queries]
     if scorer.class_biases() is not None:
@@ -108,7 +109,7 @@ def _questions(run: Run, items: Items) -> Mapping[str, Questions]:
     best = min(_ANSWERS, len(items.keys))
     hidden = run.held_out_hidden(_QUESTIONS)
     if items.points is not None and hidden is not None:
-        queries = query_points(run, hidden.flatten(0, -2))[:_QUESTIONS]
+        queries = query_points(run.model, hidden.flatten(0, -2))[:_QUESTIONS]
         expected = _best(queries @ items.points.T, best)
         asked["recommend"] = Questions(column=POINT, queries=queries, expected=expected)
     chosen = np.linspace(0, len(items.keys) - 1, min(_QUESTIONS, len(items.keys))).astype(int)
