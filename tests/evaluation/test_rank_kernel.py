@@ -6,6 +6,7 @@ import torch
 
 from widemax.candidates import ClassBlock
 from widemax.data import Sequences, Windows
+from widemax.evaluation import prediction
 from widemax.evaluation.prediction import evaluate_products, evaluate_ranking
 from widemax.kernels.evaluation.ranks import TileRanks, target_ranks, target_ranks_reference
 
@@ -100,3 +101,30 @@ def test_products_are_ranked_like_their_scores(biased, num_examples):
     expected = evaluate_ranking(scores, windows, keep_per_example=True, normalised=False)
     for name, values in expected.per_example.items():
         torch.testing.assert_close(found.per_example[name], values, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads_ranks_alike(threads, monkeypatch):
+    """Rows are ranked by the same tiles, whichever thread has them; torch's number stays."""
+    monkeypatch.setattr(prediction, "num_blocks", lambda *_, **__: threads)
+    generator = torch.Generator().manual_seed(threads)
+    vectors = torch.randn(1500, 8, generator=generator)
+    items = torch.randint(1500, (1100,), generator=generator)
+    windows = Windows(Sequences.from_lists([items.tolist()]), before=1, require_context=True)
+    asked = []
+
+    def blocks(batch):
+        asked.append((torch.get_num_threads(), len(batch.targets)))
+        return [ClassBlock(vectors[batch.context[:, 0]], vectors, None)]
+
+    before = torch.get_num_threads()
+    found = evaluate_products(blocks, windows, keep_per_example=True)
+    scores = vectors.double() @ vectors.double().T
+    expected = evaluate_ranking(
+        lambda batch: scores[batch.context[:, 0]], windows, keep_per_example=True, normalised=False
+    )
+    for name, values in expected.per_example.items():
+        torch.testing.assert_close(found.per_example[name], values, rtol=1e-4, atol=1e-4)
+    assert {number for number, _ in asked} == {before} == {torch.get_num_threads()}
+    assert sum(rows for _, rows in asked) == len(windows)
+    assert max(rows for _, rows in asked) <= threads * prediction._TILE_ROWS

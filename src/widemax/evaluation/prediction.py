@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from widemax.candidates import ClassBlock
 from widemax.data import WindowBatch, Windows
 from widemax.heads import Head
 from widemax.kernels.evaluation.ranks import TileRanks, target_ranks
+from widemax.kernels.threads import num_blocks, one_thread_each
 from widemax.validation import check_tensor
 
 _ROWS_AT_ONCE = 1024
@@ -121,31 +124,56 @@ def evaluate_products(
     """
     _check_some(examples)
     losses, rank = torch.empty(2, len(examples), dtype=torch.float64)
-    room = torch.empty(_TILE_ROWS * max(_TILE_ROWS, _TILE_CLASSES))
-    for rows in torch.split(torch.arange(len(examples)), _TILE_ROWS):
-        batch = examples.batch(rows)
-        found = _ranks_of(blocks(batch), batch.targets, room)
-        better, alike = map(torch.from_numpy, (found.better, found.alike))
-        rank[rows] = better + (alike.double() + 1) / 2
-        losses[rows] = -torch.from_numpy(found.log_prob())
+    threads = num_blocks(len(examples), smallest=_FEWEST_ROWS)
+    times = math.ceil(len(examples) / (threads * _TILE_ROWS))
+    with ThreadPoolExecutor(threads) as pool:
+        for rows in torch.arange(len(examples)).tensor_split(times):
+            batch = examples.batch(rows)
+            found = _ranks_of(blocks(batch), batch.targets, threads, pool)
+            better, alike, log_prob = map(torch.cat, zip(*found, strict=True))
+            rank[rows] = better + (alike.double() + 1) / 2
+            losses[rows] = -log_prob
     return _report(losses, rank, k, keep_per_example=keep_per_example)
 
 
-def _ranks_of(blocks: Sequence[ClassBlock], targets: Tensor, room: Tensor) -> TileRanks:
+def _ranks_of(
+    blocks: Sequence[ClassBlock], targets: Tensor, threads: int, pool: Executor
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return what ``_ranks_of_rows`` finds, of as many parts of the rows as there are threads."""
+    if threads == 1:
+        return [_ranks_of_rows(blocks, targets, slice(None))]
+    ends = [len(targets) * part // threads for part in range(threads + 1)]
+    parts = [slice(*each) for each in pairwise(ends)]
+    # Not all threads at each tile, which is small: they would wait for each other twice for every
+    # one, the longer the busier the machine is.
+    with one_thread_each():
+        return list(pool.map(lambda rows: _ranks_of_rows(blocks, targets, rows), parts))
+
+
+@torch.no_grad()  # which every thread has to say for itself
+def _ranks_of_rows(
+    blocks: Sequence[ClassBlock], targets: Tensor, rows: slice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how many classes stand above each target, how many beside it, and its log P."""
+    targets = targets[rows]
+    room = torch.empty(len(targets) * max(len(targets), _TILE_CLASSES))
     own, start = torch.zeros(len(targets)), 0
     for block in blocks:
-        rows = ((targets >= start) & (targets < start + len(block.vectors))).nonzero()[:, 0]
+        asked = ((targets >= start) & (targets < start + len(block.vectors))).nonzero()[:, 0]
         # By a product of the same kind as the others: classes alike then have the same score.
-        part = block._replace(queries=block.queries[rows])
-        own[rows] = _tile_of(part, targets[rows] - start, room).diagonal()
+        part = block._replace(queries=block.queries[rows][asked])
+        own[asked] = _tile_of(part, targets[asked] - start, room).diagonal()
         start += len(block.vectors)
     found, start = TileRanks(targets.numpy(), own.numpy()), 0
     for block in blocks:
+        part = block._replace(queries=block.queries[rows])
         for first in range(0, len(block.vectors), _TILE_CLASSES):
             last = min(first + _TILE_CLASSES, len(block.vectors))
-            found.add(_tile_of(block, slice(first, last), room).numpy(), start + first)
+            found.add(_tile_of(part, slice(first, last), room).numpy(), start + first)
         start += len(block.vectors)
-    return found
+    places = found.better, found.alike, found.log_prob()
+    better, alike, log_prob = map(torch.from_numpy, places)
+    return better, alike, log_prob
 
 
 def _tile_of(block: ClassBlock, classes: slice | Tensor, room: Tensor) -> Tensor:

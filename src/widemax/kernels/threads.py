@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -32,3 +34,20 @@ def num_blocks(rows: int, *, smallest: int = 1) -> int:
     if os.getpid() != _process or not _has_openmp():
         return 1
     return max(1, min(torch.get_num_threads(), rows // max(1, smallest)))
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Have torch and kernels use one thread in each of the threads that are started within.
+
+    >>> with one_thread_each():
+    ...     num_blocks(1_000_000)
+    1
+    """
+    # Torch gives every new thread the number that was set last, by whichever thread.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
