@@ -95,7 +95,8 @@ class SDMEncoder(nn.Module):
         fields = self._fields(named)
         recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
         short, long = self._short(recent, session, query), self._long(fields, before, query)
-        gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
+        parts = torch.cat([query.expand_as(short), short, long], dim=1)
+        gate = torch.sigmoid(self.gate(parts))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
         return fused
 
@@ -132,14 +133,15 @@ class SDMEncoder(nn.Module):
         return vectors, known
 
     def _query(self, context: Tensor, users: Tensor | None) -> Tensor:
-        query = self.query.expand(len(context), -1)
+        """Return the query of each user, [B, D], or one for all, [1, D]."""
+        query = self.query[None]
         if self.user_features is None or self.profile is None:
             return query
         return torch.add(query, self.profile(known_features(self.user_features, users, context)))
 
     def _short(self, vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
         if not places.numel():
-            return torch.zeros_like(query)
+            return query.new_zeros(len(places), self.dimension)
         lengths = (places >= 0).sum(1)
         if self.training and self.dropout.p:
             # What falls at one place does not at another, even of the same item.
