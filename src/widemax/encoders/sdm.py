@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
 from widemax.encoders.contexts import check_context, context_vectors, numbered_halves, vectors_at
@@ -95,8 +95,9 @@ class SDMEncoder(nn.Module):
         fields = self._fields(named)
         recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
         short, long = self._short(recent, session, query), self._long(fields, before, query)
-        parts = torch.cat([query.expand_as(short), short, long], dim=1)
-        gate = torch.sigmoid(self.gate(parts))
+        by_query, by_halves = self.gate.weight.split((self.dimension, 2 * self.dimension), dim=1)
+        asked = linear(query, by_query, self.gate.bias)  # once, where one query is for all
+        gate = torch.sigmoid(asked + linear(torch.cat([short, long], dim=1), by_halves))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
         return fused
 
