@@ -16,7 +16,9 @@ from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, pla
 def pool_attended(
     attention: SelfAttention, vectors: Tensor, lengths: Tensor, query: Tensor
 ) -> Tensor:
-    """Return ``attention_pool`` of what attention makes of vectors [B, L, D] by queries [B, D] or one.
+    """Return ``attention_pool`` of what attention makes of vectors [B, L, D] by queries [B, D].
+
+    One query [1, D] may be that of all rows.
 
     The first ``lengths`` [B] places of each row count. The mean of what is mixed and mapped is the
     mixed mean, mapped: values and outputs are computed once a row, not once a place.
@@ -32,13 +34,13 @@ def pool_attended(
         known = _known(vectors, lengths)
         return attention_pool(attention(vectors, known), query, known)
     dimension, heads = vectors.shape[2], attention.num_heads
-    projections = attention.inputs.weight.split((2 * dimension, dimension))
-    of_values = projections[1].view(heads, -1, dimension)
+    to_both, to_values = torch.split(attention.inputs.weight, [2 * dimension, dimension])
+    of_values = to_values.view(heads, -1, dimension)
     of_output = attention.output.weight.view(dimension, heads, -1).transpose(0, 1)
     mapped = of_output @ of_values  # of each head: what it adds to the output, from its mean
     pooled, mixed = _Pooled.apply(  # type: ignore[no-untyped-call]
         vectors.contiguous(),
-        projections[0],  # to queries and keys
+        to_both,  # queries and keys
         lengths,
         query,
         (query @ mapped).transpose(0, 1),

@@ -95,7 +95,8 @@ class SDMEncoder(nn.Module):
         fields = self._fields(named)
         recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
         short, long = self._short(recent, session, query), self._long(fields, before, query)
-        by_query, by_halves = self.gate.weight.split((self.dimension, 2 * self.dimension), dim=1)
+        size = self.dimension
+        by_query, by_halves = torch.split(self.gate.weight, [size, 2 * size], dim=1)
         asked = linear(query, by_query, self.gate.bias)  # once, where one query is for all
         gate = torch.sigmoid(asked + linear(torch.cat([short, long], dim=1), by_halves))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))

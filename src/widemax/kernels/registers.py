@@ -26,7 +26,6 @@ _NUMBER = ir.FloatType()
 VECTOR = ir.VectorType(_NUMBER, LANES)
 """The type of a register within the code that is made."""
 _INDEX = ir.IntType(32)
-_PREFETCH = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), _INDEX, _INDEX, _INDEX])
 
 
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,21 +145,6 @@ def store(typing_context: Any, table: Any, row: Any, column: Any, value: Any) ->
         return context.get_dummy_value()
 
     return types.void(table, types.int64, types.int64, _register), generate
-
-
-@instruction
-def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
-    """Have the processor bring table[row, column] near, while it goes on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature, arguments)
-        kind = ir.IntType(8).as_pointer()
-        function = builder.module.declare_intrinsic("llvm.prefetch", [kind], _PREFETCH)
-        # To read, to the nearest cache, data.
-        builder.call(function, [builder.bitcast(address, kind), _INDEX(0), _INDEX(3), _INDEX(1)])
-        return context.get_dummy_value()
-
-    return types.void(table, types.int64, types.int64), generate
 
 
 @instruction

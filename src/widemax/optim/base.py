@@ -78,9 +78,9 @@ class RowOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            updated = [each for each in group["params"] if each.grad is not None]
-            for parameter in self._update_together(updated, group):
-                self._update(parameter, parameter.grad, group)
+            for parameter in self._update_together(group["params"], group):
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -143,7 +143,7 @@ class RowOptimizer(Optimizer):
         """Do the same by a kernel, in the memory of the parameter and its state."""
 
     def _update_together(self, parameters: list[Tensor], group: Group) -> list[Tensor]:
-        """Update those for which one call serves them all, if there is one; return the others."""
+        """Update those for which one call serves them all, if there is one; return all others."""
         return parameters
 
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:

@@ -22,7 +22,6 @@ from widemax.kernels.registers import (
     load,
     multiply,
     multiply_add,
-    prefetch,
     spread,
     store,
     subtract,
@@ -92,21 +91,11 @@ def _forward(
             before, after = cells[group, step], cells[group, step + 1]
             for row in range(first, last):
                 at, place = row - first, places[row, step]
-                if row + 1 < last:
-                    _prefetch_row(projected, places[row + 1, step])
                 if place < 0:
                     own[at] = 0
                     continue
                 into = gates[group, step]
                 _bend(room, at, projected, place, into, before, after, states[row], step, own)
-
-
-@njit(inline="always")
-def _prefetch_row(table: Matrix, row: int) -> None:
-    """Have a row brought near, if there is one: it comes from anywhere in a large table."""
-    if row >= 0:
-        for j in range(0, table.shape[1], LANES):
-            prefetch(table, row, j)
 
 
 @njit(inline="always")
@@ -182,10 +171,7 @@ def _back(
             earlier, later = cells[group, step], cells[group, step + 1]
             for row in range(first, last):
                 at, place = row - first, places[row, step]
-                if row + 1 < last:
-                    _prefetch_row(by_projected, places[row + 1, step])
-                if place < 0:
-                    # Of the rows of a group: nothing was there yet.
+                if place < 0:  # behind the last step of this row, where all is 0 still
                     continue
                 if step:
                     for j in range(0, size, LANES):
@@ -227,7 +213,9 @@ def _unbend(
         of_cell = add(load(by_cells, at, i), through)
         store(by_cells, at, i, multiply(of_cell, by_f))
         of_i = multiply(multiply(of_cell, by_g), multiply(by_i, subtract(one, by_i)))
-        of_f = multiply(multiply(of_cell, load(earlier, at, i)), multiply(by_f, subtract(one, by_f)))
+        of_f = multiply(
+            multiply(of_cell, load(earlier, at, i)), multiply(by_f, subtract(one, by_f))
+        )
         of_g = multiply(multiply(of_cell, by_i), subtract(one, multiply(by_g, by_g)))
         of_o = multiply(multiply(grad, bent), multiply(by_o, subtract(one, by_o)))
         _write(by_gates, at, i, of_i, by_projected, place)

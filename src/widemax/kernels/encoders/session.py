@@ -8,7 +8,6 @@ whole registers. Queries and keys of a few rows are multiplied out by tiles, and
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -148,7 +147,7 @@ def spread_sessions(
     All else is as ``pooled_sessions`` takes and returns it. Those of queries and u are for each
     row, also where one stands for all.
     """
-    (rows, heads, dimension), width = by_mixed.shape, attention.shape[2]
+    rows, heads, dimension = by_mixed.shape
     by_states = torch.zeros(len(states) + _SPARE, dimension)
     by_weight = torch.zeros(len(weight), dimension)
     by_queries, by_values = torch.zeros(rows, dimension), torch.zeros(rows, heads, dimension)
@@ -210,7 +209,9 @@ def _spread(
                 dots(shares, begin, seen, length, shares, 1)
                 sum_rows(by_values[row], head, own, shares, begin, length)
                 for at in range(0, length, LANES):
-                    _through_softmax(seen, by_seen, shares, along, 2 * head, at, length, spread(scale))
+                    _through_softmax(
+                        seen, by_seen, shares, along, 2 * head, at, length, spread(scale)
+                    )
                 asked, keys = 2 * head * size, (2 * head + 1) * size
                 made = projected[start : start + width]
                 into = by_projected[first : first + width + _SPARE]
