@@ -77,9 +77,9 @@ class Pooled(torch.nn.Module):
 
     lengths = torch.tensor([6, 1, 0, 4])
 
-    def __init__(self, heads, dropout=0.0):
+    def __init__(self, heads, dropout=0.0, dimension=6):
         super().__init__()
-        self.attention = SelfAttention(6, heads, dropout=dropout)
+        self.attention = SelfAttention(dimension, heads, dropout=dropout)
 
     def forward(self, vectors, query):
         return pool_attended(self.attention, vectors, self.lengths, query)
@@ -114,6 +114,45 @@ def test_pooled_attention_is_the_mean_of_what_attention_returns(heads):
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 21])  # less than a tile, one, and several
+@pytest.mark.parametrize("queries", [1, None])  # one for all rows, or one for each
+@pytest.mark.parametrize(("dimension", "heads"), [(64, 2), (40, 5)])
+def test_pooled_attention_of_many_rows(rows, queries, dimension, heads):
+    model = Pooled(heads, dimension=dimension)
+    model.lengths = torch.arange(rows) % 11
+    vectors = torch.rand(rows, 10, dimension) - 0.5
+    vectors[torch.arange(10) >= model.lengths[:, None]] = 3.0  # to be ignored
+    query = torch.rand(queries or rows, dimension) - 0.5
+    found = [vectors.requires_grad_(), query.requires_grad_(), *model.parameters()]
+    exact = [each.detach().double().requires_grad_() for each in found]
+    pooled = model(vectors, query)
+    own = torch.autograd.grad(pooled.square().sum(), found)
+    names = [name for name, _ in model.named_parameters()]
+    known = torch.arange(10) < model.lengths[:, None]
+    attended = torch.func.functional_call(
+        model.attention,
+        {
+            name.removeprefix("attention."): each
+            for name, each in zip(names, exact[2:], strict=True)
+        },
+        (exact[0], known),
+    )
+    expected = attention_pool(attended, exact[1], known)
+    torch.testing.assert_close(pooled.double(), expected, rtol=1e-5, atol=1e-5)
+    for one, other in zip(own, torch.autograd.grad(expected.square().sum(), exact), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
+
+
+def test_sessions_do_not_see_each_other():
+    model, query = Pooled(2), torch.randn(1, 6)
+    vectors = torch.randn(4, 6, 6)
+    expected = model(vectors, query)
+    vectors[3, 0] = torch.nan
+    found = model(vectors, query)
+    assert torch.equal(found[:3], expected[:3])
+    assert bool(found[3].isnan().all())
 
 
 def test_pooled_attention_drops_units_while_training():

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from widemax import optim
+from widemax.devices import plain_torch
 from widemax.optim import base
 
 STEPS = 50
@@ -184,6 +185,26 @@ def test_dense_gradients_as_in_torch(ours, torch_s, shape, dtype):
         for optimiser in optimisers:
             optimiser.step()
     torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_updates_dense_parameters_together_as_each_alone(decoupled):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(17, 5), (6,), (), (0, 3)]
+    values = [torch.randn(shape, generator=generator) for shape in shapes]
+    settings = {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": decoupled}
+    both = [[nn.Parameter(each.clone()) for each in values] for _ in range(2)]
+    together, alone = (optim.RowAdam(each, **settings) for each in both)
+    for _ in range(STEPS):
+        for one, other in zip(*both, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        together.step()
+        with plain_torch():
+            alone.step()
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[torch.float32])
+        assert int(together.state[one]["step"]) == int(alone.state[other]["step"]) == STEPS
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -43,10 +43,11 @@ def attention_pool(vectors: Tensor, query: Tensor, known: Tensor) -> Tensor:
 def attend_rows(vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
     """Return ``attention_pool`` of vectors [U, D] at places [B, L], -1 where there is nothing.
 
+    One query [1, D] may be that of all rows.
+
     >>> attend_rows(torch.eye(2), torch.tensor([[0, 1], [1, -1]]), torch.ones(2, 2)).tolist()
     [[0.5, 0.5], [0.0, 1.0]]
     """
-    query = query.expand(len(places), -1)
     if not kernels_take(vectors, query) or torch.is_autocast_enabled("cpu"):
         return _attend_rows(vectors, places, query)
     inputs = (vectors.contiguous(), places.contiguous(), query.contiguous())
@@ -80,7 +81,7 @@ class _AttendRows(torch.autograd.Function):
             return plain_gradients(_attend_rows, inputs[:3], ctx.needs_input_grad, (grad,))
         arrays = (each.numpy() for each in (grad.contiguous(), *inputs))
         by_vectors, by_query = map(torch.from_numpy, _kernels().spread_attention(*arrays))
-        return by_vectors, None, by_query
+        return by_vectors, None, by_query.sum_to_size(inputs[2].shape)
 
 
 class SelfAttention(nn.Module):

@@ -107,23 +107,23 @@ class _States(torch.autograd.Function):
         kernels = _kernels()
         wide = _widened(kernels.WIDTH, by_input, by_state, bias + other_bias)
         projected = torch.addmm(wide.bias, vectors, wide.by_input.T)
-        counts = _active(lengths, places.shape[1])
-        arrays = (each.numpy() for each in (projected, places, counts, wide.by_state))
+        arrays = (each.numpy() for each in (projected, places, lengths, wide.by_state))
         states, gates, cells = map(torch.from_numpy, kernels.read_forward(*arrays))
         inputs = (vectors, places, lengths, by_input, by_state, bias, other_bias)
-        ctx.save_for_backward(*inputs, states, gates, cells, counts)
+        ctx.save_for_backward(*inputs, states, gates, cells)
         return states[:, :, : by_state.shape[1]]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        *inputs, states, gates, cells, counts = ctx.saved_tensors
+        *inputs, states, gates, cells = ctx.saved_tensors
         if is_asked_for_a_graph():
             return plain_gradients(_states, inputs, ctx.needs_input_grad, (grad,))
-        vectors, places, _, by_input, by_state, bias, _ = inputs
+        vectors, places, lengths, by_input, by_state, bias, _ = inputs
         kernels, size = _kernels(), by_state.shape[1]
         wide = _widened(kernels.WIDTH, by_input, by_state, bias)
-        grad = pad(grad, (0, states.shape[2] - size)).contiguous()
-        given = (grad, states, gates, cells, places, counts, wide.by_state)
+        more = states.shape[2] - size
+        grad = (pad(grad, (0, more)) if more else grad).contiguous()
+        given = (grad, states, gates, cells, places, lengths, wide.by_state)
         found = kernels.read_back(*(each.numpy() for each in given), len(vectors))
         by_projected, by_weight = map(torch.from_numpy, found)
         by_projected = _narrowed(by_projected.T, size).T
@@ -165,14 +165,3 @@ def _narrowed(gates: Tensor, size: int) -> Tensor:
     if len(gates) == 4 * size:
         return gates
     return gates.reshape(4, -1, gates.shape[1])[:, :size].flatten(0, 1)
-
-
-def _active(lengths: Tensor, length: int) -> Tensor:
-    """Return up to which row each step has to go, as long as there is one to go to."""
-    last = [0] * length
-    for row, own in enumerate(lengths.tolist()):
-        if own and last[own - 1] < row + 1:
-            last[own - 1] = row + 1
-    for step in reversed(range(length - 1)):
-        last[step] = max(last[step], last[step + 1])
-    return torch.tensor([count for count in last if count], dtype=torch.int64)

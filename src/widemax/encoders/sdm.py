@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
 from widemax.encoders.contexts import check_context, context_vectors, numbered_halves, vectors_at
@@ -95,7 +95,10 @@ class SDMEncoder(nn.Module):
         fields = self._fields(named)
         recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
         short, long = self._short(recent, session, query), self._long(fields, before, query)
-        gate = torch.sigmoid(self.gate(torch.cat([query, short, long], dim=1)))
+        size = self.dimension
+        by_query, by_halves = torch.split(self.gate.weight, [size, 2 * size], dim=1)
+        asked = linear(query, by_query, self.gate.bias)  # once, where one query is for all
+        gate = torch.sigmoid(asked + linear(torch.cat([short, long], dim=1), by_halves))
         fused: Tensor = self.dropout(torch.lerp(short, long, gate))
         return fused
 
@@ -132,14 +135,15 @@ class SDMEncoder(nn.Module):
         return vectors, known
 
     def _query(self, context: Tensor, users: Tensor | None) -> Tensor:
-        query = self.query.expand(len(context), -1)
+        """Return the query of each user, [B, D], or one for all, [1, D]."""
+        query = self.query[None]
         if self.user_features is None or self.profile is None:
             return query
         return torch.add(query, self.profile(known_features(self.user_features, users, context)))
 
     def _short(self, vectors: Tensor, places: Tensor, query: Tensor) -> Tensor:
         if not places.numel():
-            return torch.zeros_like(query)
+            return query.new_zeros(len(places), self.dimension)
         lengths = (places >= 0).sum(1)
         if self.training and self.dropout.p:
             # What falls at one place does not at another, even of the same item.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam as torchs_adam
 from torch.optim.optimizer import ParamsT
 
+from widemax.devices import by_kernels
 from widemax.kernels.optim import rows as kernel
 from widemax.optim.base import Group, RowOptimizer, State, decay_of, per_row, zeros
-from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows
+from widemax.optim.rows import GroupedRows, arithmetic_dtype, as_rows, check_gradient
 from widemax.validation import check_fraction, check_positive
 
 
@@ -94,6 +96,39 @@ class RowAdam(RowOptimizer):
         deviation = square.sqrt().mul_(scale.to(square.dtype)).add_(group["eps"])
         weight -= rate.to(weight.dtype) * mean / deviation
 
+    def _update_together(self, parameters: list[Tensor], group: Group) -> list[Tensor]:
+        """Have torch's Adam update those of dense gradients, mostly so small that calls count."""
+        others, given = [], []
+        for parameter in parameters:
+            grad = parameter.grad
+            if grad is None or grad.is_sparse or not _torch_takes(parameter, grad):
+                others.append(parameter)
+                continue
+            check_gradient(parameter, grad)
+            state = self._state_of(parameter, grad, group)
+            if state["step"].dim():
+                others.append(parameter)
+            else:
+                count = state["step"].to(torch.float32)
+                given.append((parameter, grad, state["exp_avg"], state["exp_avg_sq"], count))
+                state["step"] += 1
+        if given:
+            weights, grads, means, squares, counts = map(list, zip(*given, strict=True))
+            beta1, beta2 = group["betas"]
+            torchs_adam(
+                *(weights, grads, means, squares, [], counts),
+                fused=True,
+                amsgrad=False,
+                beta1=beta1,
+                beta2=beta2,
+                lr=float(group["lr"]),
+                weight_decay=float(group["weight_decay"]),
+                eps=group["eps"],
+                maximize=False,
+                decoupled_weight_decay=group["decoupled_weight_decay"],
+            )
+        return others
+
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:
         return state["step"].dim() == 1 and super()._has_kernel(parameter, state)
 
@@ -105,3 +140,10 @@ class RowAdam(RowOptimizer):
             *(as_rows(state["exp_avg"]), as_rows(state["exp_avg_sq"]), state["step"].numpy()),
             *(float(group["lr"]), beta1, beta2, group["eps"], *decay_of(group)),
         )
+
+
+def _torch_takes(parameter: Tensor, grad: Tensor) -> bool:
+    """Return whether torch's own kernel of Adam can update a parameter in its memory."""
+    kind, plain = parameter.dtype, parameter.is_contiguous() and grad.is_contiguous()
+    wide = kind in (torch.float32, torch.float64) and grad.dtype == kind
+    return plain and wide and parameter.numel() > 0 and by_kernels(parameter)

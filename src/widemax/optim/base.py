@@ -78,7 +78,7 @@ class RowOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for parameter in group["params"]:
+            for parameter in self._update_together(group["params"], group):
                 if parameter.grad is not None:
                     self._update(parameter, parameter.grad, group)
         return loss
@@ -141,6 +141,10 @@ class RowOptimizer(Optimizer):
     @abstractmethod
     def _run_kernel(self, parameter: Tensor, rows: GroupedRows, state: State, group: Group) -> None:
         """Do the same by a kernel, in the memory of the parameter and its state."""
+
+    def _update_together(self, parameters: list[Tensor], group: Group) -> list[Tensor]:
+        """Update those for which one call serves them all, if there is one; return all others."""
+        return parameters
 
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:
         return fits_kernel(parameter)

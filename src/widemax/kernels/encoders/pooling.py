@@ -14,8 +14,8 @@ from widemax.kernels.registers import LANES, load, multiply_add, spread, store
 def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix, Matrix]:
     """Return Σ_l a_l·x_l of each row, [B, D], and its weights a = softmax of x_l·q, [B, L].
 
-    x_l is the vector that ``places`` [B, L] name; -1 is nothing, and weighs 0. ``attention_pool``
-    of the encoders is the reference.
+    x_l is the vector that ``places`` [B, L] name; -1 is nothing, and weighs 0. ``queries`` are
+    [B, D], or [1, D] for all rows. ``attention_pool`` of the encoders is the reference.
 
     >>> places, queries = np.array([[0, -1, 1]]), np.array([[9, 9]], np.float32)
     >>> pooled, weights = attended_rows(np.eye(2, dtype=np.float32), places, queries)
@@ -23,7 +23,7 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
     ([[0.5, 0.5]], [[0.5, 0.0, 0.5]])
     """
     (rows, width), dimension = places.shape, queries.shape[1]
-    pooled = np.zeros_like(queries)
+    pooled = np.zeros((rows, dimension), np.float32)
     weights = np.zeros((rows, width), np.float32)
     items = room_for(whole(width), whole(dimension))
     scores = room_for(1, whole(width))
@@ -37,7 +37,7 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
                 count += 1
         if not count:
             continue
-        copy(own, 0, 0, queries, row, 0, dimension)
+        copy(own, 0, 0, queries, row if len(queries) > 1 else 0, 0, dimension)
         dots(scores, 0, items, count, own, 0)
         softmax(scores[0, :count], scores[0, :count])
         sum_rows(own, 1, items, scores, 0, count)
@@ -65,7 +65,7 @@ def spread_attention(
     """
     (rows, width), dimension = places.shape, queries.shape[1]
     by_vectors = np.zeros((len(vectors), whole(dimension)), np.float32)
-    by_queries = np.zeros_like(queries)
+    by_queries = np.zeros((rows, dimension), np.float32)
     items = room_for(whole(width), whole(dimension))
     along = room_for(1, whole(width))
     by_scores = room_for(1, whole(width))
@@ -80,7 +80,7 @@ def spread_attention(
         if not count:
             continue
         copy(own, 0, 0, grad, row, 0, dimension)
-        copy(own, 1, 0, queries, row, 0, dimension)
+        copy(own, 1, 0, queries, row if len(queries) > 1 else 0, 0, dimension)
         dots(along, 0, items, count, own, 0)
         level = dot(grad[row], pooled[row])
         count = 0

@@ -39,29 +39,30 @@ Ids = NDArray[np.int64]
 Register = Any
 
 
-def read_forward(projected: Matrix, places: Ids, counts: Ids, by_state: Matrix) -> list[Matrix]:
-    """Return the states [B, L, H], the bent gates [B, L, 4·H] and the cells [B, L + 1, H].
+def read_forward(projected: Matrix, places: Ids, lengths: Ids, by_state: Matrix) -> list[Matrix]:
+    """Return the states [B, L, H], the bent gates [n, L, R, 4·H] and the cells [n, L + 1, R, H].
 
     ``projected`` [U, 4·H] is what each input is mapped to, biases included, ``places`` [B, L] say
-    which of them comes at each step, -1 for none. ``counts`` are up to which row each step goes, as
-    long as there is one. ``by_state`` [4·H, H] maps a state to the next gates. States are 0 where
-    nothing comes; gates and cells are not written there. Cells begin with what was before step 0.
+    which of them comes at each step, -1 for none behind the ``lengths`` [B]. ``by_state`` [4·H, H]
+    maps a state to the next gates. States are 0 where nothing comes; gates and cells are not
+    written there. These are of n groups of R rows in the order in which they are computed, so that
+    they are read as they lie; cells begin with what was before step 0.
 
     >>> projected = np.zeros((1, 4 * WIDTH), np.float32)
     >>> projected[0, 2 * WIDTH : 3 * WIDTH] = 9
     >>> weights = np.zeros((4 * WIDTH, WIDTH), np.float32)
     >>> states, gates, _ = read_forward(projected, np.array([[0]]), np.array([1]), weights)
-    >>> gates[0, 0, ::WIDTH].round(3).tolist(), round(float(states[0, 0, 0]), 3)
+    >>> gates[0, 0, 0, ::WIDTH].round(3).tolist(), round(float(states[0, 0, 0]), 3)
     ([0.5, 0.5, 1.0, 0.5], 0.231)
     """
     (rows, length), size = places.shape, by_state.shape[1]
+    groups = -(-rows // _ROWS)
     panels = np.ascontiguousarray(by_state.reshape(-1, WIDTH, size).transpose(0, 2, 1))
     # By torch, whose memory begins where a cache line does: a register then is in one line.
     states = torch.zeros(rows, length, size).numpy()
-    gates = torch.empty(rows, length, 4 * size).numpy()
-    cells = torch.empty(rows, length + 1, size).numpy()
-    batch = (projected, places, counts, panels, gates, cells, states)
-    groups = -(-rows // _ROWS)
+    gates = torch.empty(groups, length, _ROWS, 4 * size).numpy()
+    cells = torch.empty(groups, length + 1, _ROWS, size).numpy()
+    batch = (projected, places, lengths, panels, gates, cells, states)
     blocks = num_blocks(groups)
     if blocks == 1:
         _forward(0, groups, *batch)
@@ -72,38 +73,35 @@ def read_forward(projected: Matrix, places: Ids, counts: Ids, by_state: Matrix) 
 
 @njit(cache=True, nogil=True)
 def _forward(
-    start: int, stop: int, projected: Matrix, places: Ids, counts: Ids, panels: Matrix,
+    start: int, stop: int, projected: Matrix, places: Ids, lengths: Ids, panels: Matrix,
     gates: Matrix, cells: Matrix, states: Matrix,
 ) -> None:  # fmt: skip
     size = states.shape[2]
-    zero = spread(_f(0))
     own = room_for(_ROWS, size)
     room = room_for(_ROWS, 4 * size)
-    for first in range(start * _ROWS, min(stop * _ROWS, len(states)), _ROWS):
-        own[:], room[:] = 0, 0
-        for row in range(first, min(first + _ROWS, len(states))):
-            for j in range(0, size, LANES):
-                store(cells[row], 0, j, zero)
-        for step in range(len(counts)):
-            if counts[step] <= first:
-                break
+    for group in range(start, stop):
+        first, last = group * _ROWS, min((group + 1) * _ROWS, len(states))
+        own[:], room[:], cells[group, 0] = 0, 0, 0
+        for step in range(lengths[first:last].max()):
             if step:
                 for c in range(len(panels)):
                     for r in range(0, _ROWS, HEIGHT):
                         into = room[r : r + HEIGHT, c * WIDTH : (c + 1) * WIDTH]
                         _multiply(own[r : r + HEIGHT], panels[c], into, False)
-            for row in range(first, min(first + _ROWS, counts[step])):
+            before, after = cells[group, step], cells[group, step + 1]
+            for row in range(first, last):
                 at, place = row - first, places[row, step]
                 if place < 0:
                     own[at] = 0
                     continue
-                _bend(room, at, projected, place, gates[row], cells[row], states[row], step, own)
+                into = gates[group, step]
+                _bend(room, at, projected, place, into, before, after, states[row], step, own)
 
 
 @njit(inline="always")
 def _bend(
-    room: Matrix, at: int, projected: Matrix, place: int, gates: Matrix, cells: Matrix,
-    states: Matrix, step: int, own: Matrix,
+    room: Matrix, at: int, projected: Matrix, place: int, gates: Matrix, before: Matrix,
+    after: Matrix, states: Matrix, step: int, own: Matrix,
 ) -> None:  # fmt: skip
     """Write gates, cells and state of a step of one row."""
     size = own.shape[1]
@@ -113,13 +111,13 @@ def _bend(
         by_f = sigmoid(add(load(room, at, f), load(projected, place, f)))
         by_g = tanh(add(load(room, at, g), load(projected, place, g)))
         by_o = sigmoid(add(load(room, at, o), load(projected, place, o)))
-        after = multiply_add(by_f, load(cells, step, i), multiply(by_i, by_g))
-        state = multiply(by_o, tanh(after))
-        store(gates, step, i, by_i)
-        store(gates, step, f, by_f)
-        store(gates, step, g, by_g)
-        store(gates, step, o, by_o)
-        store(cells, step + 1, i, after)
+        cell = multiply_add(by_f, load(before, at, i), multiply(by_i, by_g))
+        state = multiply(by_o, tanh(cell))
+        store(gates, at, i, by_i)
+        store(gates, at, f, by_f)
+        store(gates, at, g, by_g)
+        store(gates, at, o, by_o)
+        store(after, at, i, cell)
         store(states, step, i, state)
         store(own, at, i, state)
 
@@ -136,7 +134,7 @@ def read_back(
     gates: Matrix,
     cells: Matrix,
     places: Ids,
-    counts: Ids,
+    lengths: Ids,
     by_state: Matrix,
     num_inputs: int,
 ) -> tuple[Matrix, Matrix]:
@@ -144,11 +142,11 @@ def read_back(
 
     All else is as ``read_forward`` takes and returns it.
     """
-    groups, size = -(-len(states) // _ROWS), states.shape[2]
+    groups, size = len(gates), states.shape[2]
     blocks = num_blocks(groups)
     by_projected = torch.zeros(blocks, num_inputs, 4 * size).numpy()
     by_weight = torch.zeros(blocks, 4 * size, size).numpy()
-    batch = (by_states, states, gates, cells, places, counts, by_state)
+    batch = (by_states, states, gates, cells, places, lengths, by_state)
     if blocks == 1:
         _back(0, groups, by_projected[0], by_weight[0], *batch)
         return by_projected[0], by_weight[0]
@@ -159,31 +157,28 @@ def read_back(
 @njit(cache=True, nogil=True)
 def _back(
     start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_states: Matrix,
-    states: Matrix, gates: Matrix, cells: Matrix, places: Ids, counts: Ids, by_state: Matrix,
+    states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids, by_state: Matrix,
 ) -> None:  # fmt: skip
     size = states.shape[2]
     before = room_for(_ROWS, size)
     by_gates = room_for(_ROWS, 4 * size)
     by_later = room_for(_ROWS, size)
     by_cells = room_for(_ROWS, size)
-    for first in range(start * _ROWS, min(stop * _ROWS, len(states)), _ROWS):
-        by_later[:], by_cells[:] = 0, 0
-        for step in range(len(counts) - 1, -1, -1):
-            if counts[step] <= first:
-                continue
-            last = min(first + _ROWS, counts[step])
-            before[:], by_gates[last - first :] = 0, 0
+    for group in range(start, stop):
+        first, last = group * _ROWS, min((group + 1) * _ROWS, len(states))
+        by_later[:], by_cells[:], by_gates[:], before[:] = 0, 0, 0, 0
+        for step in range(lengths[first:last].max() - 1, -1, -1):
+            earlier, later = cells[group, step], cells[group, step + 1]
             for row in range(first, last):
                 at, place = row - first, places[row, step]
-                if place < 0:
-                    by_gates[at] = 0
+                if place < 0:  # behind the last step of this row, where all is 0 still
                     continue
                 if step:
                     for j in range(0, size, LANES):
                         store(before, at, j, load(states[row], step - 1, j))
                 _unbend(
-                    by_states[row], by_later, by_cells, gates[row], cells[row], step, at,
-                    by_gates, by_projected, place,
+                    by_states[row], step, by_later, by_cells, gates[group, step], earlier, later,
+                    at, by_gates, by_projected, place,
                 )  # fmt: skip
             if not step:
                 continue
@@ -198,8 +193,8 @@ def _back(
 
 @njit(inline="always")
 def _unbend(
-    by_states: Matrix, by_later: Matrix, by_cells: Matrix, gates: Matrix, cells: Matrix, step: int,
-    at: int, by_gates: Matrix, by_projected: Matrix, place: int,
+    by_states: Matrix, step: int, by_later: Matrix, by_cells: Matrix, gates: Matrix,
+    earlier: Matrix, later: Matrix, at: int, by_gates: Matrix, by_projected: Matrix, place: int,
 ) -> None:  # fmt: skip
     """Write the gradient of a row's gates before they were bent, and add it to its input's.
 
@@ -210,16 +205,17 @@ def _unbend(
     one = spread(_f(1))
     for i in range(0, size, LANES):
         f, g, o = i + size, i + 2 * size, i + 3 * size
-        by_i, by_f = load(gates, step, i), load(gates, step, f)
-        by_g, by_o = load(gates, step, g), load(gates, step, o)
-        bent = tanh(load(cells, step + 1, i))
+        by_i, by_f = load(gates, at, i), load(gates, at, f)
+        by_g, by_o = load(gates, at, g), load(gates, at, o)
+        bent = tanh(load(later, at, i))
         grad = add(load(by_states, step, i), load(by_later, at, i))
         through = multiply(multiply(grad, by_o), subtract(one, multiply(bent, bent)))
         of_cell = add(load(by_cells, at, i), through)
         store(by_cells, at, i, multiply(of_cell, by_f))
         of_i = multiply(multiply(of_cell, by_g), multiply(by_i, subtract(one, by_i)))
-        before = load(cells, step, i)
-        of_f = multiply(multiply(of_cell, before), multiply(by_f, subtract(one, by_f)))
+        of_f = multiply(
+            multiply(of_cell, load(earlier, at, i)), multiply(by_f, subtract(one, by_f))
+        )
         of_g = multiply(multiply(of_cell, by_i), subtract(one, multiply(by_g, by_g)))
         of_o = multiply(multiply(grad, bent), multiply(by_o, subtract(one, by_o)))
         _write(by_gates, at, i, of_i, by_projected, place)

@@ -3,14 +3,15 @@
 Per row: h [L, D] are states, Q_i and K_i the queries and keys of head i, q [D] weighs the places,
 u_i [D] is what head i makes of q. A_i = softmax over m of Q_i·K_iᵀ / √d, and a = softmax over l of
 h_l·q + Σ_i Σ_m A_i[l, m]·(h_m·u_i). Attention is kept as its transpose, m by l, with columns in
-whole registers.
+whole registers. Queries and keys of a few rows are multiplied out by tiles, and used at once.
 """
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
+import torch
 
 from widemax.kernels.compiling import njit
 from widemax.kernels.curves import exp
@@ -39,157 +40,215 @@ from widemax.kernels.registers import (
     store,
     subtract,
 )
+from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
 _f = np.float32
 _ONE, _INFINITE = _f(1), _f(np.inf)
+_SPARE = 4  # rows behind the last session, for what is written in fours
+
+_multiply: Any = multiply_tile  # numba's own type counts the argument that it adds
+
+
+def pooled_sessions(
+    states: Matrix, weight: Matrix, lengths: Ids, queries: Matrix, by_value: Matrix, scale: float
+) -> list[Matrix]:
+    """Return Σ_l a_l·h_l [B, D], Σ_l a_l·(A_i·h)_l [B, heads, D], all A, a [B, L], all Q and K.
+
+    ``states`` [B'·L, D] are those of all rows, B' a multiple of ``HEIGHT`` and D of ``WIDTH``;
+    ``lengths`` [B] say how many places of a row count. ``weight`` [heads·2·d, D] maps a state to
+    the query and the key of each head, d a multiple of ``LANES``, and ``scale`` is 1 / √d of the
+    model. ``queries`` [B, D] are q and ``by_value`` [B, heads, D] the u_i, of which one row may
+    stand for all. ``attention_pool`` of a ``SelfAttention`` is the reference.
+
+    >>> states, weight = np.eye(HEIGHT, WIDTH, dtype=np.float32), np.zeros((WIDTH, WIDTH))
+    >>> nothing, one = np.zeros((1, 1, WIDTH), np.float32), np.array([1])
+    >>> given = (states, weight.astype(np.float32), one, nothing[0], nothing, 1.0)
+    >>> pooled, mixed, *_ = pooled_sessions(*given)
+    >>> pooled[0, :2].tolist(), mixed[0, 0, :2].tolist()
+    ([1.0, 0.0], [1.0, 0.0])
+    """
+    rows, (_, heads, dimension) = len(lengths), by_value.shape
+    width = len(states) // _whole_rows(rows)
+    panels = np.ascontiguousarray(weight.reshape(-1, WIDTH, dimension).transpose(0, 2, 1))
+    # By torch, whose memory begins where a cache line does: a register then is in one line.
+    pooled, mixed = torch.zeros(rows, dimension), torch.zeros(rows, heads, dimension)
+    attention = torch.empty(rows, heads, width, whole(width))  # up to each length
+    weights, projected = torch.zeros(rows, whole(width)), torch.empty(len(states), len(weight))
+    found = [each.numpy() for each in (pooled, mixed, attention, weights, projected)]
+    _pool(states, panels, lengths, queries, by_value, _f(scale), *found)
+    return found
+
+
+def _whole_rows(rows: int) -> int:
+    return max(1, -(-rows // HEIGHT)) * HEIGHT
 
 
 @njit(cache=True, nogil=True)
-def pooled_sessions(
-    states: Matrix, projected: Matrix, lengths: Ids, queries: Matrix, by_value: Matrix
-) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """Return Σ_l a_l·h_l [B, D], Σ_l a_l·(A_i·h)_l [B, heads, D], all A and a [B, L].
-
-    ``states`` are [B, L, D], ``projected`` [B, L, 2·D] has the queries of all heads, then their
-    keys; ``lengths`` [B] say how many places of a row count, ``queries`` [B, D] are q and
-    ``by_value`` [B, heads, D] the u_i. ``attention_pool`` of a ``SelfAttention`` is the reference.
-
-    >>> states = np.array([[[1, 0], [0, 1]]], np.float32)
-    >>> zeros, two = np.zeros((1, 2, 4), np.float32), np.array([2])
-    >>> query, by_value = np.zeros((1, 2), np.float32), np.zeros((1, 1, 2), np.float32)
-    >>> pooled, mixed, attention, weights = pooled_sessions(states, zeros, two, query, by_value)
-    >>> pooled.tolist(), mixed.tolist(), weights.tolist()
-    ([[0.5, 0.5]], [[[0.5, 0.5]]], [[0.5, 0.5]])
-    """
-    (rows, width, dimension), heads = states.shape, by_value.shape[1]
-    size, places = dimension // heads, whole(width)
-    scale = spread(_f(1 / math.sqrt(size)))
-    pooled, mixed = np.zeros_like(queries), np.zeros_like(by_value)
-    attention = np.empty((rows, heads, width, places), np.float32)  # up to each length
-    weights = np.zeros((rows, width), np.float32)
-    own = room_for(places, whole(dimension))
-    # The query, what the heads make of it, and a sum.
-    vectors = room_for(heads + 2, whole(dimension))
-    asked = room_for(places, whole(size))
-    keys = room_for(places, whole(size))
+def _pool(
+    states: Matrix, panels: Matrix, lengths: Ids, queries: Matrix, by_value: Matrix,
+    scale: np.float32, pooled: Matrix, mixed: Matrix, attention: Matrix, weights: Matrix,
+    projected: Matrix,
+) -> None:  # fmt: skip
+    (heads, dimension), (width, places) = by_value.shape[1:], attention.shape[2:]
+    size = projected.shape[1] // (2 * heads)
+    own = room_for(places, dimension)
+    asked = room_for(places, size)
     seen = room_for(places, places)
     scores, values = room_for(1, places), room_for(1, places)
-    for row in range(rows):
-        length = lengths[row]
+    for row in range(len(lengths)):
+        start, length = row * width, lengths[row]
+        if row % HEIGHT == 0:
+            for c in range(len(panels)):
+                for r in range(start, start + HEIGHT * width, HEIGHT):
+                    into = projected[r : r + HEIGHT, c * WIDTH : (c + 1) * WIDTH]
+                    _multiply(states[r : r + HEIGHT], panels[c], into, False)
         if not length:
             continue
-        fill(own, states[row], 0, dimension, length)
-        copy(vectors, 0, 0, queries, row, 0, dimension)
-        dots(scores, 0, own, length, vectors, 0)
+        of = row if len(queries) > 1 else 0
+        fill(own, states[start : start + width], 0, dimension, length)
+        dots(scores, 0, own, length, queries, of)
         for head in range(heads):
-            copy(vectors, 1 + head, 0, by_value[row], head, 0, dimension)
-            fill(asked, projected[row], head * size, size, length)
-            fill(keys, projected[row], dimension + head * size, size, length)
+            made = projected[start : start + width, 2 * head * size : 2 * (head + 1) * size]
+            fill(asked, made, 0, size, length)
             for m in range(length):
-                dots(seen, m, asked, length, keys, m)
+                dots(seen, m, asked, length, made[:, size:], m)
             for at in range(0, length, LANES):
-                _softmax_columns(seen, at, length, scale)
+                _softmax_columns(seen, at, length, spread(scale))
             for m in range(length):
                 copy(attention[row, head], m, 0, seen, m, 0, places)
-            dots(values, 0, own, length, vectors, 1 + head)
+            dots(values, 0, own, length, by_value[of], head)
             for at in range(0, length, LANES):
-                store(
-                    scores, 0, at, add(load(scores, 0, at), weighted(seen, at, values, 0, length))
-                )
-        softmax(scores[0, :length], scores[0, :length])
-        for at in range(length, places):
-            scores[0, at] = 0
-        copy(weights, row, 0, scores, 0, 0, width)
-        sum_rows(vectors, heads + 1, own, scores, 0, length)
-        copy(pooled, row, 0, vectors, heads + 1, 0, dimension)
+                more = weighted(seen, at, values, 0, length)
+                store(scores, 0, at, add(load(scores, 0, at), more))
+        softmax(scores[0, :length], weights[row, :length])
+        sum_rows(pooled, row, own, weights, row, length)
         for head in range(heads):
+            # Behind the last place the weight is 0.
             fill(seen, attention[row, head], 0, places, length)
-            dots(values, 0, seen, length, scores, 0)
-            sum_rows(vectors, heads + 1, own, values, 0, length)
-            copy(mixed[row], head, 0, vectors, heads + 1, 0, dimension)
-    return pooled, mixed, attention, weights
+            dots(values, 0, seen, length, weights, row)
+            sum_rows(mixed[row], head, own, values, 0, length)
 
 
-@njit(cache=True, nogil=True)
 def spread_sessions(
     by_pooled: Matrix,
     by_mixed: Matrix,
     states: Matrix,
-    projected: Matrix,
+    weight: Matrix,
     lengths: Ids,
     queries: Matrix,
     by_value: Matrix,
+    scale: float,
     attention: Matrix,
     weights: Matrix,
-) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """Return the gradients of states, projections, queries and u from those of both sums."""
-    (rows, width, dimension), heads = states.shape, by_value.shape[1]
-    size, places = dimension // heads, attention.shape[3]
-    scale = spread(_f(1 / math.sqrt(size)))
-    by_states, by_projected = np.empty_like(states), np.empty_like(projected)
-    by_queries, by_values = np.zeros_like(queries), np.zeros_like(by_value)
-    own = room_for(places, whole(dimension))
+    projected: Matrix,
+) -> list[Matrix]:
+    """Return the gradients of states, weight, queries and u from those of both sums.
+
+    All else is as ``pooled_sessions`` takes and returns it. Those of queries and u are for each
+    row, also where one stands for all.
+    """
+    rows, heads, dimension = by_mixed.shape
+    by_states = torch.zeros(len(states) + _SPARE, dimension)
+    by_weight = torch.zeros(len(weight), dimension)
+    by_queries, by_values = torch.zeros(rows, dimension), torch.zeros(rows, heads, dimension)
+    found = [each.numpy() for each in (by_states, by_weight, by_queries, by_values)]
+    given = (states, weight, lengths, queries, by_value, _f(scale), attention, weights, projected)
+    _spread(by_pooled, by_mixed, *given, *found)
+    return [found[0][: len(states)], *found[1:]]
+
+
+@njit(cache=True, nogil=True)
+def _spread(
+    by_pooled: Matrix, by_mixed: Matrix, states: Matrix, weight: Matrix, lengths: Ids,
+    queries: Matrix, by_value: Matrix, scale: np.float32, attention: Matrix, weights: Matrix,
+    projected: Matrix, by_states: Matrix, by_weight: Matrix, by_queries: Matrix, by_values: Matrix,
+) -> None:  # fmt: skip
+    (heads, dimension), (width, places) = by_value.shape[1:], attention.shape[2:]
+    size = len(weight) // (2 * heads)
+    own = room_for(places, dimension)
     # What the gradient of a state is a sum of, and how much of each there is in it: of the gradient
     # of the mean its weight, of the query the gradient of its score, and two for each head.
-    parts = room_for(2 + 2 * heads, whole(dimension))
+    parts = room_for(2 + 2 * heads, dimension)
     shares = room_for(2 + 2 * heads, places)
     along = room_for(2 * heads, places)
-    asked = room_for(places, whole(size))
-    keys = room_for(places, whole(size))
     seen, by_seen = room_for(places, places), room_for(places, places)
-    out = room_for(places, whole(dimension))
-    asking, asked_of = room_for(places, whole(size)), room_for(places, whole(size))
-    for row in range(rows):
-        length = lengths[row]
-        by_states[row, length:] = 0
-        by_projected[row, length:] = 0
-        if not length:
-            continue
-        fill(own, states[row], 0, dimension, length)
-        copy(parts, 0, 0, by_pooled, row, 0, dimension)
-        copy(parts, 1, 0, queries, row, 0, dimension)
-        copy(shares, 0, 0, weights, row, 0, width)
-        dots(shares, 1, own, length, parts, 0)
-        for head in range(heads):
-            end, start = 2 + 2 * head, 3 + 2 * head
-            copy(parts, end, 0, by_mixed[row], head, 0, dimension)
-            copy(parts, start, 0, by_value[row], head, 0, dimension)
-            dots(along, 2 * head, own, length, parts, end)
-            dots(along, 2 * head + 1, own, length, parts, start)
-            for at in range(0, length, LANES):
-                more = weighted(attention[row, head], at, along, 2 * head, length)
-                store(shares, 1, at, add(load(shares, 1, at), more))
-        level = _f(0)
-        for at in range(length):
-            level += shares[0, at] * shares[1, at]
-        for at in range(places):
-            # Behind the last place the weight is 0, and so is this.
-            shares[1, at] = shares[0, at] * (shares[1, at] - level) if at < length else _f(0)
-        sum_rows(out, 0, own, shares, 1, length)
-        copy(by_queries, row, 0, out, 0, 0, dimension)
-        for head in range(heads):
-            end, start = 2 + 2 * head, 3 + 2 * head
-            fill(seen, attention[row, head], 0, places, length)
-            dots(shares, end, seen, length, shares, 0)
-            dots(shares, start, seen, length, shares, 1)
-            sum_rows(out, 0, own, shares, start, length)
-            copy(by_values[row], head, 0, out, 0, 0, dimension)
-            for at in range(0, length, LANES):
-                _through_softmax(seen, by_seen, shares, along, 2 * head, at, length, scale)
-            fill(asked, projected[row], head * size, size, length)
-            fill(keys, projected[row], dimension + head * size, size, length)
+    # Of the queries and keys of a few rows.
+    by_projected = room_for(HEIGHT * width + _SPARE, len(weight))
+    for row in range(len(lengths)):
+        start, length = row * width, lengths[row]
+        first = row % HEIGHT * width
+        if row % HEIGHT == 0:
+            by_projected[:] = 0
+        if length:
+            of = row if len(queries) > 1 else 0
+            fill(own, states[start : start + width], 0, dimension, length)
+            copy(parts, 0, 0, by_pooled, row, 0, dimension)
+            copy(parts, 1, 0, queries, of, 0, dimension)
+            copy(shares, 0, 0, weights, row, 0, places)
+            dots(shares, 1, own, length, parts, 0)
+            for head in range(heads):
+                end, begin = 2 + 2 * head, 3 + 2 * head
+                copy(parts, end, 0, by_mixed[row], head, 0, dimension)
+                copy(parts, begin, 0, by_value[of], head, 0, dimension)
+                dots(along, 2 * head, own, length, parts, end)
+                dots(along, 2 * head + 1, own, length, parts, begin)
+                for at in range(0, length, LANES):
+                    more = weighted(attention[row, head], at, along, 2 * head, length)
+                    store(shares, 1, at, add(load(shares, 1, at), more))
+            level = _f(0)
+            for at in range(length):
+                level += shares[0, at] * shares[1, at]
+            for at in range(places):
+                # Behind the last place the weight is 0, and so is this.
+                shares[1, at] = shares[0, at] * (shares[1, at] - level) if at < length else _f(0)
+            sum_rows(by_queries, row, own, shares, 1, length)
+            for head in range(heads):
+                end, begin = 2 + 2 * head, 3 + 2 * head
+                fill(seen, attention[row, head], 0, places, length)
+                dots(shares, end, seen, length, shares, 0)
+                dots(shares, begin, seen, length, shares, 1)
+                sum_rows(by_values[row], head, own, shares, begin, length)
+                for at in range(0, length, LANES):
+                    _through_softmax(
+                        seen, by_seen, shares, along, 2 * head, at, length, spread(scale)
+                    )
+                asked, keys = 2 * head * size, (2 * head + 1) * size
+                made = projected[start : start + width]
+                into = by_projected[first : first + width + _SPARE]
+                for place in range(0, length, 4):
+                    sum_four_by_column(
+                        into[:, asked:keys], place, made[:, keys : keys + size], by_seen, length
+                    )
+                    sum_four_rows(
+                        into[:, keys : keys + size], place, made[:, asked:keys], by_seen, length
+                    )
             for place in range(0, length, 4):
-                sum_four_by_column(asking, place, keys, by_seen, length)
-                sum_four_rows(asked_of, place, asked, by_seen, length)
-            first, into = head * size, by_projected[row]
-            for place in range(length):
-                copy(into, place, first, asking, place, 0, size)
-                copy(into, place, dimension + first, asked_of, place, 0, size)
-        for place in range(0, length, 4):
-            sum_four_by_column(out, place, parts, shares, 2 + 2 * heads)
-        for place in range(length):
-            copy(by_states[row], place, 0, out, place, 0, dimension)
-    return by_states, by_projected, by_queries, by_values
+                into = by_states[start : start + width + _SPARE]
+                sum_four_by_column(into, place, parts, shares, 2 + 2 * heads)
+        # What was written behind the last place was in fours.
+        by_states[start + length : start + width + _SPARE] = 0
+        by_projected[first + length : first + width + _SPARE] = 0
+        if row % HEIGHT == HEIGHT - 1 or row == len(lengths) - 1:
+            begin = start - first
+            _add_by_projected(begin, width, by_projected, states, weight, by_states, by_weight)
+
+
+@njit(cache=True, nogil=True)
+def _add_by_projected(
+    first: int, width: int, by_projected: Matrix, states: Matrix, weight: Matrix,
+    by_states: Matrix, by_weight: Matrix,
+) -> None:  # fmt: skip
+    """Add what the gradients of queries and keys of a few rows are for states and weight."""
+    count = HEIGHT * width
+    for c in range(0, states.shape[1], WIDTH):
+        columns = slice(c, c + WIDTH)
+        for r in range(0, count, HEIGHT):
+            into = by_states[first + r : first + r + HEIGHT, columns]
+            _multiply(by_projected[r : r + HEIGHT], weight[:, columns], into, True)
+        for r in range(0, len(weight), HEIGHT):
+            left = by_projected[:count, r : r + HEIGHT].T
+            into = by_weight[r : r + HEIGHT, columns]
+            _multiply(left, states[first : first + count, columns], into, True)
 
 
 @njit(inline="always")
