@@ -300,8 +300,9 @@ def steps_of(measured: Mapping[str, Mapping[str, float]], terms: Terms) -> dict[
         raise ValueError(
             f"budget = {terms.budget:g} s is too short: {needed / (1 - _RESERVE):.0f} s would just "
             f"do for {slowest}, whose validation takes {measured[slowest]['validation']:.2g} s and "
-            f"whose step {measured[slowest]['step']:.2g} s; allow more, or fewer contenders, rates "
-            "or seeds, or a smaller --validation-size"
+            f"whose step {measured[slowest]['step']:.2g} s; allow more with --resume, which "
+            "keeps what was measured, or begin anew with fewer contenders, rates or seeds, or a "
+            "smaller --validation-size"
         )
     return {name: int(min(each, measured[name]["usual_steps"])) for name, each in steps.items()}
 
