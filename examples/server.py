@@ -1,7 +1,7 @@
 """Answers for a run that was exported with ``--to serving``: onnxruntime and Faiss, no torch.
 
 ``python examples/server.py FOLDER KEY KEY ...`` prints what best follows these items. ``Server`` is
-what a web service would hold.
+what a web service would hold. It needs ``pip install faiss-cpu onnxruntime polars``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """From a log to a server: train a run, export it, and answer without torch.
 
 ``server.py`` beside this file reads what is exported here. Each part that begins with ``# %%`` is a
-cell of a notebook. Run it: ``python examples/serving.py``.
+cell of a notebook. Install what it needs with ``pip install 'widemax[onnx,faiss]' onnxruntime``;
+run it with ``python examples/serving.py``.
 """
 
 # %% A shop with features of users and items: put your own files here.

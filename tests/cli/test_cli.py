@@ -1,22 +1,29 @@
 """The program as a user meets it."""
 
 import json
+import logging
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests import forked
 from widemax.cli import main
+from widemax.cli.answers import print_neighbours
 from widemax.cli.app import app
+from widemax.cli.errors import notes_in_one_line
 from widemax.cli.progress import waiting
 from widemax.config.resolution import all_options
 from widemax.config.run_options import SLOTS
 from widemax.declarations import names
+from widemax.runs.catalogue import Neighbour
 
 BIN = str(Path(sys.executable).parent)
 PROGRAM = shutil.which("widemax", path=BIN)
@@ -171,7 +178,8 @@ def words(tmp_path_factory):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["similar", "RUN", "cot"], "'cot', which is not among .* nearest: 'cat'"),
+        (["similar", "RUN", "cot"], "widemax: 'cot' is not among the 8 keys of .*; nearest: 'cat'"),
+        (["similar", "RUN", "ITEM"], "'ITEM' is not among the 8 keys of .*, such as 'the', '"),
         (["similar", "nowhere", "cat"], "nowhere is not the folder of a run"),
         (["recommend", "RUN"], "give either --user or --history"),
         (["recommend", "RUN", "--user", "ann"], "has no users: give a history instead"),
@@ -245,6 +253,89 @@ def test_a_damaged_run_does_not_hide_the_others(words, tmp_path, monkeypatch, ca
     assert "broken" in printed.err
     (tmp_path / "none").mkdir()
     assert call(monkeypatch, capsys, "runs", tmp_path / "none")[1].err.startswith("no runs in ")
+
+
+def test_runs_are_listed_by_the_checkpoint_that_answers(words, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "words"
+    shutil.copytree(words, folder)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    best, worse = {**lines[0], "step": 1000}, {**lines[0], "step": 2000}
+    best["loss"], worse["loss"] = 1.25, 2.5
+    (folder / "metrics.jsonl").write_text(f"{json.dumps(best)}\n{json.dumps(worse)}\n")
+    _, listed = call(monkeypatch, capsys, "runs", tmp_path)
+    assert "1,000  loss 1.2500" in listed.out
+    assert "2.5000" not in listed.out
+    _, listed = call(monkeypatch, capsys, "runs", tmp_path, "--json")
+    (row,) = json.loads(listed.out)
+    assert (row["step"], row["loss"], row["metric"]) == (1000, 1.25, "loss")
+
+
+def test_a_sentence_needs_no_quotes(words, tmp_path, monkeypatch, capsys):
+    flags = ["--model", "n-gram", "--folder", tmp_path / "run"]
+    assert call(monkeypatch, capsys, "train", words.parent.parent / "text", *flags)[0] == 0
+    code, quoted = call(monkeypatch, capsys, "score", tmp_path / "run", "the cat")
+    assert code == 0
+    assert len(quoted.out.splitlines()) >= 3
+    assert call(monkeypatch, capsys, "score", tmp_path / "run", "the", "cat")[1].out == quoted.out
+
+
+def test_titles_stand_below_one_another(capsys):
+    found = [
+        Neighbour(key="7", score=0.5, title="Tea"),
+        Neighbour(key="31415", score=0.25, title="Rum"),
+        Neighbour(key="k" * 30, score=0.125, title="Gin"),
+    ]
+    print_neighbours(found, as_json=False)
+    tea, rum, gin = capsys.readouterr().out.splitlines()
+    assert tea.index("Tea") == rum.index("Rum") == len("   0.2500  ") + 20 + 2
+    assert gin.endswith(f"{'k' * 30}  Gin")
+    print_neighbours([Neighbour(key="tea", score=0.5)], as_json=False)
+    assert capsys.readouterr().out == "   0.5000  tea\n"
+
+
+def test_a_note_stands_above_the_clock_and_not_behind_it(monkeypatch, capsys):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    with notes_in_one_line(), waiting("reading log.csv"):
+        warnings.warn("too few [rows]", stacklevel=1)
+        logging.getLogger("widemax").warning("too many [columns]")
+    shown = capsys.readouterr().err
+    for note in ("note: too few [rows]", "too many [columns]"):
+        # What the line was before is erased.
+        assert f"\r\x1b[2K{note}\n" in shown
+
+
+def test_evaluate_reads_nothing_where_nothing_is_named(words, monkeypatch, capsys):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    code, printed = call(monkeypatch, capsys, "evaluate", words)
+    assert code == 0
+    assert "evaluating" in printed.err
+    assert "reading" not in printed.err
+
+
+def test_what_continues_a_run_names_its_plugins(words, tmp_path):
+    plugin = tmp_path / "stops.py"
+    plugin.write_text(
+        "import os, signal\n"
+        "import widemax as wm\n"
+        "@wm.declare.objective('stops')\n"
+        "def stops(target_scores, candidate_scores, **draws):\n"
+        "    'Ctrl-C in the first step.'\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return wm.sampled_softmax(target_scores, candidate_scores, **draws)\n"
+    )
+    source, folder = words.parent.parent / "text", tmp_path / "run"
+    flags = ["--model", "next-item", "--objective", "stops"]
+    command = ["train", str(source), "--folder", str(folder)]
+    done = forked.run(["-m", "widemax", "--plugin", str(plugin), *command, *flags], timeout=300)
+    assert done.returncode == 130, done.stderr
+    assert f"continue with: widemax --plugin {plugin} {shlex.join(command)} --resume" in done.stderr
+    forgotten = forked.run(["-m", "widemax", *command, "--resume"], timeout=300)
+    assert forgotten.returncode == 2
+    assert (
+        "got the text 'stops'; a method of your own is made known by --plugin" in forgotten.stderr
+    )
 
 
 def test_a_log_is_told_what_takes_long_and_nothing_else(monkeypatch, capsys):

@@ -97,6 +97,8 @@ def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_w
     assert steps["full"] * 0.5 == pytest.approx(steps["nce"] * 0.01, rel=0.01)
     with pytest.raises(ValueError, match=r"budget = 60 s is too short: [0-9]+ s would") as said:
         steps_of(measured, Terms(budget=60))
+    # What was measured is in the folder by now, which is refused without it.
+    assert "allow more with --resume" in str(said.value)
     needed = int(re.search(r"short: ([0-9]+) s", str(said.value))[1])
     assert steps_of(measured, Terms(budget=needed + 1))["full"] == VALIDATIONS
     with pytest.raises(ValueError, match="too short"):

@@ -261,6 +261,7 @@ def whole_files(folder):
     table = pl.DataFrame({"user": [7, 8, 7], "item": ["rum", "tea", "gin"], "time": [3, 2, 1]})
     table.write_parquet(folder / "parquet", statistics=True)
     table.write_csv(folder / "csv")
+    table.write_ndjson(folder / "jsonl")
     table.rename({name: f"{name}:token" for name in table.columns}).write_csv(
         folder / "atomic", separator="\t"
     )

@@ -67,15 +67,15 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
     assert run(program).splitlines()[-1] == "True False"
 
 
-def loaded_by(verb, modules):
-    """Return which modules the program loads for a verb, after it has succeeded."""
+def loaded_by(verb, modules, code=0):
+    """Return which modules the program loads for a verb that ends with this exit code."""
     program = f"""
 import sys
 from widemax.cli import main
 try:
     main({[str(word) for word in verb]!r})
 except SystemExit as stopped:
-    assert not stopped.code, stopped.code
+    assert (stopped.code or 0) == {code}, stopped.code
 print([name for name in {modules!r} if name in sys.modules])
 """
     return run(program).splitlines()[-1]
@@ -131,6 +131,21 @@ def test_what_reads_vectors_loads_numpy_alone(verb, answering):
     name, *words = verb
     verb = [name, answering / words[0], *words[1:]] if words else [name, answering]
     assert loaded_by(verb, ("torch", "numba", "polars", "rich.progress")) == "[]"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["train", "absent.csv", "--folder", "run"],
+        ["evaluate", "absent"],
+        ["audit", "absent"],
+        ["recommend", "absent", "--user", "ann"],
+        ["generate", "absent"],
+    ],
+)
+def test_a_misspelt_path_is_answered_before_torch_is_loaded(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert loaded_by(verb, ("torch", "numba"), code=2) == "[]"
 
 
 def test_a_network_answers_without_the_compiler_of_kernels(answering):

@@ -81,6 +81,8 @@ def same_lines(lines, wanted):
 def test_the_commands_of_the_tour_print_what_it_says(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    # On a busy machine a log is told that something takes long.
+    monkeypatch.setattr("widemax.cli.progress.PATIENCE", 3600.0)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     steps = transcript(TOUR.read_text())
     for command, wanted in steps:

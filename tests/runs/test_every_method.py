@@ -181,6 +181,8 @@ def as_log(form, rows, path):
         table.write_parquet(path)
     elif form == "csv":
         table.write_csv(path)
+    elif form == "jsonl":
+        table.write_ndjson(path)
     elif form == "atomic":
         kinds = {"user": "user_id:token", "item": "item_id:token", "time": "timestamp:float"}
         table.rename(kinds).write_csv(path, separator="\t")

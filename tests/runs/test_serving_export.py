@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 
 import faiss
 import numpy as np
@@ -110,6 +111,15 @@ def test_new_items_are_scored_as_old_ones(shop, tmp_path):
     np.testing.assert_allclose(old, index.reconstruct_n(0, ITEMS), atol=1e-5)
     (new,) = items.run(["vector"], {"item": np.array([-1]), "item_price": np.array([99.0])})
     assert np.linalg.norm(new) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["onnx", "faiss"])
+def test_without_its_packages_no_folder_is_left(missing, shop, tmp_path, monkeypatch):
+    run = trained(shop, tmp_path / "run", "two-tower")
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ValueError, match=f"the package {missing} is not installed"):
+        run.export(tmp_path / "serving", to="serving")
+    assert not (tmp_path / "serving").exists()
 
 
 def test_a_language_model_is_served_too(tmp_path):

@@ -183,6 +183,29 @@ def test_what_is_to_beat_is_the_model_popularity(tmp_path):
     assert training.loop.plan.floor == pytest.approx(fitted.metrics[-1]["ndcg@2"])
 
 
+def test_a_run_behind_popularity_is_called_so(tmp_path):
+    # Everybody chooses item 0, half of them last; a step of no length learns nothing of that.
+    rows = [
+        f"{user},{item}"
+        for user in range(60)
+        for item in [1 + user % 29, *([0, 30 + user % 31] if user % 2 else [30 + user % 31, 0])]
+    ]
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["user,item", *rows]) + "\n")
+    flags = "--model next-item --head full --dimension 8 --metric ndcg@2 --batch-size 32"
+    arguments = ["train", str(log), "--folder", str(tmp_path / "run"), *flags.split()]
+    short = CliRunner().invoke(app, [*arguments, "--steps", "1", "--learning-rate", "1e-6"])
+    assert short.exit_code == 0, short.output
+    found = wm.load(tmp_path / "run").metrics[-1]["ndcg@2"]
+    floor = next(
+        line.split()[4] for line in short.stderr.splitlines() if line.startswith("to beat")
+    )
+    assert found < float(floor)
+    assert f"popularity is ahead: ndcg@2 {floor} in validation, and this run {found:.4f}" in (
+        short.stderr
+    )
+
+
 def test_how_sure_the_choice_is_is_said(log, tmp_path):
     flags = "--model next-item --head full --epochs 12 --dimension 8 --metric ndcg@5"
     arguments = ["train", str(log), "--folder", str(tmp_path / "run"), *flags.split()]
@@ -198,6 +221,8 @@ def test_how_sure_the_choice_is_is_said(log, tmp_path):
     rows = wm.load(tmp_path / "run").metrics
     best, last = max(rows, key=lambda row: row["ndcg@5"]), rows[-1]
     assert best["step"] != last["step"]
+    assert best["ndcg@5"] > floor
+    assert "popularity is ahead" not in said.stderr
     assert (
         f"best ndcg@5 {best['ndcg@5']:.4f} at step {best['step']:,}, the last is "
         f"{last['behind_best']:.4f} ± {last['behind_best_error']:.4f} behind"

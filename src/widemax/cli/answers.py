@@ -71,10 +71,14 @@ Filters = Annotated[
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="How many to print.")]
 
 _LARGEST_EXPONENT = 700
+_WIDEST_KEY = 20
 
 
 def load_run(folder: Path, checkpoint: str) -> Run:
     """Return a run, saying so where it takes long."""
+    from widemax.runs.description import check_run
+
+    check_run(folder)  # before torch is loaded: a misspelt folder is answered at once
     # Here and not above: torch takes seconds to load, and --help should not.
     with starting():
         from widemax.runs.run import Run
@@ -148,9 +152,12 @@ def print_neighbours(found: Iterable[Neighbour], *, as_json: bool) -> None:
     if as_json:
         typer.echo(strict_json(neighbour_rows(found)))
         return
-    for each in found:
+    listed = [(each, printable(each.key)) for each in found]
+    # A column where titles follow; a key of unusual length does not push all others away.
+    width = min(max((len(key) for _, key in listed), default=0), _WIDEST_KEY)
+    for each, key in listed:
         title = f"  {printable(each.title)}" if each.title else ""
-        typer.echo(f"{each.score:9.4f}  {printable(each.key)}{title}")
+        typer.echo(f"{each.score:9.4f}  {key:<{width if title else 0}}{title}")
 
 
 def perplexity_of(mean_log_prob: float) -> float:

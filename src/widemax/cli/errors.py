@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -43,12 +44,17 @@ class ErrorDisplay:
         return f"unexpected {about}{hint}"
 
 
+def _print_note(text: str) -> None:
+    # Not by typer.echo, which writes past rich: behind a clock or a bar instead of above it.
+    print(printable(text), file=sys.stderr, flush=True)
+
+
 class _PrintedLog(logging.Handler):
     """Prints what the library logs, with control characters of file names shown as escapes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record on stderr."""
-        typer.echo(printable(record.getMessage()), err=True)
+        _print_note(record.getMessage())
 
 
 @contextmanager
@@ -57,7 +63,7 @@ def notes_in_one_line() -> Iterator[None]:
     log, handler = logging.getLogger("widemax"), _PrintedLog(logging.WARNING)
 
     def show(message: Warning | str, *_: object) -> None:
-        typer.echo(f"note: {printable(' '.join(str(message).split()))}", err=True)
+        _print_note(f"note: {' '.join(str(message).split())}")
 
     log.addHandler(handler)
     try:

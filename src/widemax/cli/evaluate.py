@@ -78,8 +78,10 @@ def evaluate(
     if similarity or analogies:
         _test_words(loaded, similarity or [], analogies or [], as_json=json)
         return
-    with waiting(f"reading {data}"):
-        other = None if data is None else loaded.read_other(data, kind=kind, histories=histories)
+    other = None
+    if data is not None:
+        with waiting(f"reading {data}"):
+            other = loaded.read_other(data, kind=kind, histories=histories)
     if loaded.data.source == "log":
         _evaluate_log(loaded, other, tuple(k or _KS), by_popularity=bool(by), as_json=json)
     elif by or k:

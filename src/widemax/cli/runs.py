@@ -1,4 +1,4 @@
-"""``widemax runs``: the runs in a folder with their last metrics."""
+"""``widemax runs``: the runs in a folder with the metrics of their best checkpoints."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from widemax.cli.errors import one_line
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting
 
-_COLUMNS = ("run", "model", "classes", "step", "loss", "recall@20", "ndcg@20", "mrr")
+_COLUMNS = ("run", "model", "classes", "step", "best by", "recall@20", "mrr")
 
 
 def runs(
     folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
     json: AsJson = False,
 ) -> None:
-    """List the runs in a folder with their last metrics; damaged ones are named."""
+    """List the runs in a folder with their best checkpoints' metrics; damaged ones are named."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; name the one that holds your runs")
     rows = _rows(folder)
@@ -42,7 +42,8 @@ def runs(
             table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         model = f"{row['model']}, refit" if row["refit"] else row["model"]
-        table.add_row(*(_cell({**row, "model": model}.get(name, "")) for name in _COLUMNS))
+        shown = {**row, "model": model, "best by": _best_by(row)}
+        table.add_row(*(_cell(shown.get(name, "")) for name in _COLUMNS))
     Console(file=sys.stdout).print(table)
 
 
@@ -60,14 +61,31 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
         metrics = path / "metrics.jsonl"
         try:
             lines = read_metrics(metrics) if metrics.exists() else []
-            last = lines[-1] if lines else {}
-            own = {"model": read_toml(path / CONFIG).get("model", ""), "refit": is_refitted(path)}
-            rows.append({"run": path.name, **check_run(path), **last, **own})
+            config = read_toml(path / CONFIG)
+            metric = str(config.get("metric", ""))
+            own = {"model": config.get("model", ""), "metric": metric, "refit": is_refitted(path)}
+            rows.append({"run": path.name, **check_run(path), **_best(lines, metric), **own})
         except (ValueError, OSError) as error:
             typer.echo(f"left out: {one_line(error)}", err=True)
     return rows
 
 
+def _best(lines: list[dict[str, Any]], metric: str) -> dict[str, Any]:
+    """Return the validation that chose what answers; the last where nothing was chosen by one."""
+    judged = [line for line in lines if line.get(metric) is not None]
+    if not judged:
+        return lines[-1] if lines else {}
+    # The earlier of two that are alike, as training has it.
+    return (min if metric == "loss" else max)(judged, key=lambda line: line[metric])
+
+
+def _best_by(row: dict[str, Any]) -> str:
+    value = row.get(row["metric"])
+    return "" if value is None else f"{row['metric']} {value:.4f}"
+
+
 def _cell(value: object) -> Text:
     # As Text: a name in square brackets is no markup.
+    if isinstance(value, int):
+        return Text(f"{value:,}")
     return Text(f"{value:.4f}" if isinstance(value, float) else printable(value))

@@ -20,13 +20,15 @@ from widemax.cli.printable import printable
 
 def score(
     run: RunFolder,
-    sentence: Annotated[str, typer.Argument(help="The sentence, in quotes.")],
+    sentence: Annotated[
+        list[str], typer.Argument(help="The sentence, in quotes or as words.", metavar="SENTENCE")
+    ],
     checkpoint: CheckpointName = "best",
     json: AsJson = False,
 ) -> None:
     """Print the log probability of each word of a sentence."""
     loaded = load_run(run, checkpoint)
-    words = loaded.score(sentence)
+    words = loaded.score(" ".join(sentence))
     say_step(loaded)
     mean = sum(value for _, value in words) / len(words)
     if json:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +24,7 @@ from widemax.cli.progress import compiling_shown, starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
 from widemax.config.resolution import all_options, is_ordered
 from widemax.declarations import find
+from widemax.declarations.table import loaded_plugins
 
 if TYPE_CHECKING:
     from widemax.runs.preparing import Training
@@ -50,8 +54,8 @@ def train(
         typer.Argument(
             parser=place_argument,
             metavar="SOURCE",
-            help="A text, or a log: Parquet, CSV, RecBole's atomic files, pairs or lists; or a "
-            "database, DuckDB's file or postgresql://host/name, with --query.",
+            help="A text, or a log: Parquet, CSV, JSON lines, RecBole's atomic files, pairs or "
+            "lists; or a database, DuckDB's file or postgresql://host/name, with --query.",
         ),
     ],
     folder: Annotated[
@@ -107,9 +111,12 @@ def train(
         raise ValueError("give --folder: where the run is kept")
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
+    from widemax.runs.description import holds_run
+
+    if folder is None or not holds_run(folder):
+        _check_there(source, settings)
     with starting():
         from widemax.distributed.ranks import joined_ranks, launched, restarted
-        from widemax.runs.description import holds_run
         from widemax.runs.folder import check_free
         from widemax.runs.source import kind_of
 
@@ -135,6 +142,14 @@ def train(
             )
         elif together.writes:
             typer.echo(show_config(asked, as_json=json))
+
+
+def _check_there(source: Place, settings: Settings) -> None:
+    """Raise for a file that is not there, before torch is loaded: the likeliest mistake."""
+    # A pattern names files, and what is split by files may be what their names begin with.
+    named = isinstance(source, Path) and not has_magic(str(source))
+    if named and settings.given().get("split") != "files" and not os.path.lexists(source):
+        raise ValueError(f"{source} cannot be read: {os.strerror(errno.ENOENT)}")
 
 
 @contextmanager
@@ -201,7 +216,9 @@ def train_run(
         try:
             progress = training.run()
         except Interrupted:
-            command = ["widemax", "train", str(source), "--folder", str(folder), "--resume"]
+            plugins = [word for name in loaded_plugins() for word in ("--plugin", name)]
+            asked = ["train", str(source), "--folder", str(folder), "--resume"]
+            command = ["widemax", *plugins, *asked]
             display.say(f"saved; continue with: {shlex.join(command)}")
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
@@ -212,7 +229,7 @@ def train_run(
 
 
 def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
-    """Yield how sure the choice of the checkpoint is, and what more time would bring."""
+    """Yield what it did not beat, how sure the choice of the checkpoint is, and what more brings."""
     from widemax.training.stopping import rise
     from widemax.training.tracking import read_metrics
 
@@ -220,6 +237,11 @@ def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
     rows = read_metrics(training.folder / "metrics.jsonl")
     rows = [row for row in rows if row.get(metric) is not None]
     sign = -1 if metric == "loss" else 1
+    if not rows:
+        return
+    floor = training.loop.plan.floor
+    if floor is not None and (found := max(row[metric] for row in rows)) < floor:
+        yield f"popularity is ahead: {metric} {floor:.4f} in validation, and this run {found:.4f}"
     if len(rows) < 2:
         return
     best, last = max(rows, key=lambda row: sign * row[metric]), rows[-1]

@@ -114,7 +114,7 @@ def steps_of(measured: Measured, terms: Terms) -> dict[str, int]:
             f"{total / terms.workers / (1 - _RESERVE):.0f} s would just do for {slowest}, whose "
             f"validation takes {measured[slowest]['validation']:.2g} s, whose test "
             f"{measured[slowest]['test']:.2g} s and whose step {measured[slowest]['step']:.2g} s; "
-            "allow more, or fewer contenders, rates or seeds, or a smaller --validation-size or "
-            "--test-size"
+            "allow more with --resume, which keeps what was measured, or begin anew with fewer "
+            "contenders, rates or seeds, or a smaller --validation-size or --test-size"
         )
     return {name: int(min(each, measured[name]["usual_steps"])) for name, each in steps.items()}

@@ -129,7 +129,7 @@ def _model(given: Mapping[str, Value], source: str | None) -> Declaration:
 
 
 def _unknown_model(name: object) -> Declaration:
-    SLOTS["model"].among(("auto", *names("model"))).check("model", name)
+    _slot_option("model").check("model", name)
     raise AssertionError
 
 
@@ -260,7 +260,7 @@ def in_group(option: Option, kind: str) -> Option:
 def _slot_option(slot: str) -> Option:
     """Return the setting that names the method of a slot."""
     choices = ("auto", *names(slot)) if slot == "model" else names(slot)
-    return replace(SLOTS[slot], choices=choices, group=GROUPS[slot])
+    return replace(SLOTS[slot], choices=choices, group=GROUPS[slot], names_method=True)
 
 
 def _by_heading(options: Mapping[str, Option]) -> dict[str, Option]:

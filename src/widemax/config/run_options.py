@@ -68,8 +68,8 @@ RUN = Declaration(
         Option(
             "kind",
             "",
-            "What the source is: text, csv, parquet, atomic, pairs, lists, duckdb, postgresql or a "
-            "format of your own; empty goes by its content.",
+            "What the source is: text, csv, parquet, jsonl, atomic, pairs, lists, duckdb, "
+            "postgresql or a format of your own; empty goes by its content.",
             group=DATA,
         ),
         Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -11,6 +11,9 @@ Value = bool | int | float | str
 
 MAX_TEXT = 400
 """Most characters of a text that is not chosen from a list, such as a path."""
+
+PLUGIN_HINT = "; a method of your own is made known by --plugin FILE"
+"""What ends a message about a method that nothing known is spelt like."""
 
 MAX_PARTS_TEXT = 1500
 """Most characters of a text that lists methods with weights: it fits a line of a TOML file."""
@@ -57,6 +60,8 @@ class Option:
     """Another option that must be 0 for this one to have an effect."""
     of_features: bool = False
     """Whether it has an effect only where items or users have features."""
+    names_method: bool = False
+    """Whether its choices are methods, of which a plug-in may bring more."""
     group: str = ""
     """The heading in ``--help``; empty takes that of the method's kind."""
 
@@ -103,15 +108,11 @@ class Option:
             return self.word
         if not self._admits(value):
             known = self.choices or ((self.word,) if self.word else ())
-            raise ValueError(
-                f"{name} must be {self.limits}, got {shown(value)}{nearest(value, known)}"
-            )
+            unknown = PLUGIN_HINT if self.names_method and isinstance(value, str) else ""
+            hint = nearest(value, known) or unknown
+            raise ValueError(f"{name} must be {self.limits}, got {shown(value)}{hint}")
         checked: Value = self.kind(value)
         return checked
-
-    def among(self, choices: tuple[str, ...]) -> Option:
-        """Return this option with these choices."""
-        return replace(self, choices=choices)
 
     def _admits(self, value: object) -> bool:
         if type(value) not in _ACCEPTED[self.kind]:

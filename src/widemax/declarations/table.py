@@ -16,7 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from widemax.declarations.declaration import Declaration
-from widemax.declarations.options import Option, nearest, shown
+from widemax.declarations.options import PLUGIN_HINT, Option, nearest, shown
 
 FILE = Path(__file__).with_name("declared.json")
 """What ``python -m widemax.declarations`` writes: the declarations of the package itself."""
@@ -29,6 +29,7 @@ _METHOD_NAME = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _live: dict[tuple[str, str], tuple[Declaration, Any]] = {}
 _reserved: set[str] = set()
+_plugins: list[str] = []
 
 
 def register(declaration: Declaration, thing: Any) -> None:
@@ -83,7 +84,7 @@ def find(kind: str, name: object, *, argument: str = "") -> Declaration:
         found = declared(kind).get(name) if isinstance(name, str) else None
     if found is None:
         known = names(kind)
-        hint = nearest(name, known) or "; a method of your own is made known by --plugin FILE"
+        hint = nearest(name, known) or PLUGIN_HINT
         raise ValueError(
             f"{argument or kind} must be one of {', '.join(known)}, got {shown(name)}{hint}"
         )
@@ -127,6 +128,14 @@ def load_plugin(name: str) -> None:
     homes = (each.lives.partition(":")[0] for each, _ in _live.values())
     if not any(home == module or home.startswith(f"{module}.") for home in homes):
         raise ValueError(f"plug-in {name!r} declares no method: see widemax.declarations.declare")
+    if name not in _plugins:
+        _plugins.append(name)
+
+
+def loaded_plugins() -> tuple[str, ...]:
+    """Return the plug-ins that were named, in their order; installed ones need not be named."""
+    installed = {point.value for point in entry_points(group=PLUGINS)}
+    return tuple(name for name in _plugins if name not in installed)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from widemax.comparison.race import RESULT, Race, stored_race
+from widemax.comparison.race import RESULT, Race, Terms, stored_race
 from widemax.reporting.charts import Chart, Series, line_chart
 from widemax.reporting.page import Page, Table
 from widemax.reporting.versions import versions
@@ -50,11 +50,24 @@ def _summary(race: Race, there: Sequence[Row]) -> list[str]:
     )
     how = (
         f"{len(race.contenders)} output layers behind the same model, on the same data in the same "
-        f"order, from the same start, with equal {terms.equal}: {terms.rates} learning rates each, "
-        f"chosen by successive halving, then {terms.seeds} whole trainings from different seeds. "
+        f"order, from the same start, with equal {terms.equal}: {_trainings(terms)}. "
         "Checkpoints were chosen by validation; the test was asked once, at the end."
     )
     return [found, how]
+
+
+def _trainings(terms: Terms) -> str:
+    """Return how often each was trained.
+
+    >>> _trainings(Terms(budget=60, rates=1, seeds=1))
+    'one learning rate each, then one whole training'
+    """
+    rates = f"{terms.rates} learning rates each, chosen by successive halving"
+    seeds = f"{terms.seeds} whole trainings from different seeds"
+    return (
+        f"{rates if terms.rates > 1 else 'one learning rate each'}, then "
+        f"{seeds if terms.seeds > 1 else 'one whole training'}"
+    )
 
 
 def _places(rows: Sequence[Row], metric: str) -> Table:

@@ -19,7 +19,7 @@ from widemax.vocabulary.spelling import (
     UnknownNameError,
     key_like,
     nearest_spellings,
-    not_among,
+    quoted,
 )
 from widemax.vocabulary.stored_keys import StoredKeys
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 KEY = "key"
 
 _MOST_NAMED = 5
+_MOST_SHOWN = 3
 _TITLE_WORDS = ("title", "name", "label")
 """What the column that people know an item by is called, or has in its name."""
 
@@ -165,14 +166,22 @@ class Catalogue:
         given = [self._like_own(self._named(key), keys) for key in keys]
         unknown = None if strict or self.keys.unknown is None else self._own_id(self.keys.unknown)
         found = [unknown if row is None else row for row in self.rows_of(given)]
-        for place, (key, row) in enumerate(zip(given, found, strict=True)):
+        for key, row in zip(given, found, strict=True):
             if row is None:
-                total = len(self.keys)
-                first = self.keys.keys_at(range(min(total, MOST_COMPARED)))
-                raise UnknownNameError(
-                    f"keys[{place}] {not_among(key, first, total)}", nearest_spellings(key, first)
-                )
+                raise self._unknown(key)
         return [row for row in found if row is not None]
+
+    def _unknown(self, key: Key) -> UnknownNameError:
+        """Return the error about a key that the run does not have, with keys that it has."""
+        total = len(self.keys)
+        first = self.keys.keys_at(range(min(total, MOST_COMPARED)))
+        near = nearest_spellings(key, first)
+        hint = f"; nearest: {', '.join(map(quoted, near))}" if near else ""
+        if not near and first:
+            hint = f", such as {', '.join(map(quoted, first[:_MOST_SHOWN]))}"
+        return UnknownNameError(
+            f"{quoted(key)} is not among the {total:,} keys of {self.folder}{hint}", near
+        )
 
     def _listed_rows(self, keys: Sequence[Key]) -> list[int] | None:
         """Return the classes of keys that stand as they are in the hash table; None: not all do."""

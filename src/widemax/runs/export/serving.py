@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from widemax.declarations import declare
+from widemax.extras import import_extra
 from widemax.runs.export.faiss import ABOUT_FILE, INDEX_FILE, VOCABULARY_FILE, export_faiss
 from widemax.runs.export.onnx import described, export_onnx, scorer_of, write_onnx_items
 from widemax.scoring.tower import TowerScorer
@@ -40,6 +41,8 @@ def export_serving(path: str | Path, run: Run) -> None:
             "serving needs classes that are ranked by the products of vectors, and those of "
             f"{type(run.model).__name__} with {type(run.model.head).__name__} are not"
         )
+    for extra in ("onnx", "faiss"):
+        import_extra(extra)  # before there is a folder, which would stay empty
     folder = make_folder(path)
     names = [ENCODER_FILE, INDEX_FILE, VOCABULARY_FILE, ABOUT_FILE]
     export_onnx(folder / ENCODER_FILE, run)
