@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 EXTRAS = ("duckdb", "faiss", "onnx", "postgres", "serve", "tensorboard", "zstd")
 TOOLS = (
     "gensim", "httpx", "hypothesis", "lightning", "matplotlib", "onnxruntime", "pandas", "psutil",
-    "pytest", "pytest-xdist", "schemathesis", "scipy",
+    "pytest", "pytest-xdist", "scipy",
 )  # fmt: skip
 ROOMS = (
     "auditing", "cli", "config", "data", "declarations", "encoders", "evaluation", "heads", "index",
@@ -32,6 +32,7 @@ ROOMS = (
     "serving", "storage", "training", "vectors", "vocabulary",
 )  # fmt: skip
 SHOWN = ("torch", "numpy", "numba", "polars", "safetensors", "typer", "fastapi", "faiss-cpu")
+OPENAPI = "tests/serving/test_openapi.py"
 KINDS = ("passed", "skipped", "failed")
 
 
@@ -75,9 +76,11 @@ def made(interpreter: str, torch: str) -> Path:
 
 def tested(python: Path, tests: str) -> Counter[str]:
     """Run the tests of a folder; return how many passed, were skipped, failed or broke."""
+    # What the server says of itself is tested by schemathesis, which needs a newer rich than we do.
+    left_out = [] if "schemathesis" in installed(python) else [f"--ignore={OPENAPI}"]
     # Without -q: pyproject.toml has one, and a second leaves out the counts.
     done = subprocess.run(
-        [python, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", tests],
+        [python, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", *left_out, tests],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, text=True,
         stdout=subprocess.PIPE,
     )  # fmt: skip
