@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,9 @@ from widemax.devices import by_kernels
 from widemax.validation import ABSENT, as_int64, check_hidden, check_targets, check_weights
 
 
-class Batch(NamedTuple):
+# Not a NamedTuple: torch.compile of torch 2.10 does not trace the properties of one.
+@dataclass(frozen=True)
+class Batch:
     """The examples of a batch that count, each with at least one positive."""
 
     hidden: Tensor
@@ -43,7 +45,7 @@ class Batch(NamedTuple):
     def part(self, rows: slice) -> Batch:
         """Return some of these examples; their losses are finished with all others."""
         kept = None if self.kept is None else self.kept[rows]
-        return self._replace(hidden=self.hidden[rows], targets=self.targets[rows], kept=kept)
+        return replace(self, hidden=self.hidden[rows], targets=self.targets[rows], kept=kept)
 
     def finish(self, losses: Tensor) -> Tensor:
         """Return the losses of all examples that were given: 0 where ignored, weighted."""

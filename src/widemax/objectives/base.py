@@ -148,9 +148,9 @@ class Positives(NamedTuple):
     mask: Tensor | None
     """Which positives are present, bool [B, T]; None: all of them."""
 
-    @property
+    # Not a property: torch.compile of torch 2.10 does not trace one of a NamedTuple.
     def present(self) -> Tensor:
-        """Which positives are present, bool [B, T]."""
+        """Return which positives are present, bool [B, T]."""
         return self.share > 0 if self.mask is None else self.mask
 
     def without_absent(self, values: Tensor, fill: float) -> Tensor:

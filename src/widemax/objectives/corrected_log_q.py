@@ -88,11 +88,11 @@ def _log_other_prob(
     log_count = like_positives(
         "target_log_expected_count", target_log_expected_count, positives.scores
     )
-    if by_kernels(log_count) and bool(log_count[positives.present].isnan().any()):
+    if by_kernels(log_count) and bool(log_count[positives.present()].isnan().any()):
         raise ValueError("target_log_expected_count must not be NaN")
     # In the wider of both dtypes: 1 − Q(t) loses digits where the proposal favours the target.
     log_count = log_count.to(torch.promote_types(log_count.dtype, positives.scores.dtype))
-    target_prob = (log_count.exp() / num_samples).masked_fill(~positives.present, 0.0)
+    target_prob = (log_count.exp() / num_samples).masked_fill(~positives.present(), 0.0)
     # Estimated counts may claim that only positives are drawn: the logarithm stays finite.
     other_prob = (1 - target_prob.sum(-1)).clamp(min=torch.finfo(torch.float32).tiny)
     return other_prob.log().to(positives.scores.dtype)
@@ -101,7 +101,7 @@ def _log_other_prob(
 @torch.no_grad()
 def _weights(positives: Positives, log_negative_sum: Tensor) -> tuple[Tensor, Tensor]:
     """Return 1/T − P̂_t of each positive, [B, T], and 1 − Σ P̂_t, [B]."""
-    scores = positives.scores.masked_fill(~positives.present, -math.inf)
+    scores = positives.scores.masked_fill(~positives.present(), -math.inf)
     prob = torch.cat([scores, log_negative_sum[:, None]], dim=-1).softmax(-1)
     # The last entry is 1 − Σ P̂_t with all its digits, also where P̂ rounds to 1.
     push = prob[:, -1]

@@ -287,7 +287,7 @@ def gbce(
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes:,}")
     power = _power(candidate_scores.shape[1], num_classes, calibration)
-    gain = -(power * logsigmoid(positives.scores)).masked_fill(~positives.present, 0.0).sum(-1)
+    gain = -(power * logsigmoid(positives.scores)).masked_fill(~positives.present(), 0.0).sum(-1)
     return zero_without_positive(gain - logsigmoid(-negatives).sum(-1), positives)
 
 
@@ -318,5 +318,5 @@ def _logistic_loss(positives: Positives, negatives: Tensor, normalize_positives:
     """
     label = positives.share if normalize_positives else torch.ones_like(positives.share)
     gain = label * logsigmoid(positives.scores) + (1 - label) * logsigmoid(-positives.scores)
-    gain = gain.masked_fill(~positives.present, 0.0).sum(-1)
+    gain = gain.masked_fill(~positives.present(), 0.0).sum(-1)
     return zero_without_positive(-gain - logsigmoid(-negatives).sum(-1), positives)

@@ -241,7 +241,8 @@ class _Softmax(NamedTuple):
             # nothing competes the second derivative of torch.logaddexp would be NaN.
             return -logsigmoid(centred.scores[:, 0] - negative_sum)
         # A row without a positive keeps its absent ones: an LSE of nothing has NaN for a gradient.
-        absent = ~centred.present & centred.present.any(-1, keepdim=True)
+        present = centred.present()
+        absent = ~present & present.any(-1, keepdim=True)
         competing = centred.scores.masked_fill(absent, REMOVED)
         log_total = torch.cat([competing, negative_sum[:, None]], dim=-1).logsumexp(-1)
         labelled = (centred.share * centred.scores).sum(-1)
