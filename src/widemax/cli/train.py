@@ -229,7 +229,7 @@ def train_run(
 
 
 def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
-    """Yield what it did not beat, how sure the choice of the checkpoint is, and what more brings."""
+    """Yield what it did not beat, how sure the chosen checkpoint is, and what more time brings."""
     from widemax.training.stopping import rise
     from widemax.training.tracking import read_metrics
 

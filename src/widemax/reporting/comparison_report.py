@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from widemax.comparison.race import RESULT, Race, Terms, stored_race
+from widemax.comparison.budgeting import Terms
+from widemax.comparison.race import RESULT, Race, stored_race
 from widemax.reporting.charts import Chart, Series, line_chart
 from widemax.reporting.page import Page, Table
 from widemax.reporting.versions import versions
