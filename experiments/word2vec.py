@@ -21,8 +21,8 @@ Part speed, of minutes: one epoch of each kind, three times in turn, the medians
 learned is compared as well, at the learning rates that gensim's threads have in one. With one
 thread, processor time is taken, which is fair on a busy machine. Part command: `widemax train`,
 from the text to the stored run with its validation, beside a script of gensim that trains and
-stores its vectors, each a process of its own. Part memory: what such a process holds at most. These
-three are no part of "all".
+stores its vectors, each a process of its own; and its time outside the steps, beside that of the
+steps. Part memory: what such a process holds at most. These three are no part of "all".
 
 What is measured beside gensim is stored in results/word2vec.parts.json, a kind of training at a
 time; with --resume a kind that is there is not trained again.

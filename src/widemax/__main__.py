@@ -1,6 +1,6 @@
 """``python -m widemax`` is the program ``widemax``."""
 
-from widemax.cli import main
+from widemax.cli.program import program
 
 if __name__ == "__main__":
-    main()
+    program()
