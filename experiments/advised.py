@@ -2,11 +2,11 @@
 
 For MovieLens 100K, MovieLens 1M (the last film of a user) and the Penn Treebank (its own files,
 with `--needs probabilities`): `advise` writes a configuration, `compare` races output layers of the
-same model for ten minutes, and `train --config` trains what was advised. Shown are the test figures
+same model for five minutes, and `train --config` trains what was advised. Shown are the test figures
 of the best contender, of the contender that has the advised output layer, and of the advised
 training.
 
-    python experiments/advised.py [--sources ml-100k,ptb] [--seed 0] [--check]
+    python experiments/advised.py [--sources ml-100k,ptb] [--budget 5m] [--seed 0] [--check]
 
 A comparison or run that is finished is not made again. The test is asked once of each. The data are
 read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
@@ -52,7 +52,7 @@ SOURCES = {
 }
 
 
-def measured(name: str, source: Source, seed: int) -> dict[str, Any]:
+def measured(name: str, source: Source, budget: str, seed: int) -> dict[str, Any]:
     """Ask for advice, race, train what was advised, and ask the test of all of them."""
     path, file = str(DATA / source.path), RUNS / f"advised-{name}.toml"
     needs = ("--needs", "probabilities") if source.metric == "perplexity" else ()
@@ -60,7 +60,7 @@ def measured(name: str, source: Source, seed: int) -> dict[str, Any]:
     shown("advise", path, *source.flags, *needs, "--out", str(file))
     advice = tomllib.loads(file.read_text())
     race = RUNS / f"race-{name}-{seed}"
-    flags = ("--model", advice["model"], "--seed", str(seed), *source.flags)
+    flags = ("--model", advice["model"], "--budget", budget, "--seed", str(seed), *source.flags)
     standings = json.loads(
         shown("compare", path, *flags, "--folder", str(race), "--resume", "--json")
     )
@@ -102,7 +102,7 @@ def share(row: dict[str, Any]) -> float:
 
 def markdown(done: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "Test figures of what `widemax advise` gives, trained, and of a comparison of ten minutes. "
+        "Test figures of what `widemax advise` gives, trained, and of a comparison of five minutes. "
         "`python experiments/advised.py`",
         "",
         "| data | metric | advised | best contender | of so many | the advised layer in the race "
@@ -125,13 +125,14 @@ def markdown(done: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--sources", type=some_of(SOURCES), default=list(SOURCES))
+    parser.add_argument("--budget", default="5m", help="time of a comparison")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if not DATA.is_dir():
         print(f"nothing measured: there are no data in {DATA} (set WIDEMAX_DATA)")
         return
     for name in options.sources:
-        STORED.add(name, {}, measured(name, SOURCES[name], options.seed))
+        STORED.add(name, {}, measured(name, SOURCES[name], options.budget, options.seed))
     done = STORED.fitting({name: {} for name in SOURCES})
     TABLE.write_text(markdown(done))
     print(markdown(done))

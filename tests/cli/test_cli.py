@@ -225,6 +225,7 @@ def test_resuming_takes_the_same_flags_again(words, monkeypatch, capsys):
     code, printed = call(monkeypatch, capsys, "train", source, *flags)
     assert code == 0, printed.err
     assert "resumed at step" in printed.err
+    assert "nothing was left to do: --resume --epochs 2 would go on" in printed.err
 
 
 def test_what_a_file_sets_in_vain_is_refused_before_training(words, tmp_path, monkeypatch, capsys):

@@ -55,6 +55,9 @@ def test_a_warning_comes_once_and_can_be_followed(log, tmp_path, capfd):
         capfd, log, tmp_path / "calm", "--sampler", "in-batch", "--objective", "corrected-log-q"
     )
     assert "expected more than once" not in calm
+    # What a model is usually trained with was measured so: nobody is advised against it.
+    usual = train(capfd, log, tmp_path / "usual", "--model", "two-tower")
+    assert "expected more than once" not in usual
 
 
 @pytest.mark.parametrize("head", ["sparsemax", "entmax-1.5", "top-k-softmax"])

@@ -224,6 +224,11 @@ def train_run(
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
     display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
     together.wait()
+    # Patience that is spent is no length, and what is fitted at once has none.
+    lengths = progress.finished != "patience" and "epochs" in training.config.options
+    if resume and progress.step == done and lengths:
+        display.say(f"nothing was left to do: {_longer(training.config, progress)} would go on")
+        return
     for line in _closing(training, progress):
         display.say(line)
 
@@ -255,12 +260,16 @@ def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
     # What patience has ended has not risen; a last fit has no curve of its own.
     if share is None or progress.finished == "patience":
         return
-    name = "time_budget" if progress.finished == "time" else "steps" if config.steps else "epochs"
-    longer = f"--resume {config.options[name].flag} {2 * config.values[name]:g}"
     yield (
         f"{metric} still {'fell' if sign < 0 else 'rose'}, by {share:.1%} over the last third: "
-        f"{longer} would go on"
+        f"{_longer(config, progress)} would go on"
     ).replace("%", " %")
+
+
+def _longer(config: Config, progress: TrainingProgress) -> str:
+    """Return the flags that make a training go on for as long again."""
+    name = "time_budget" if progress.finished == "time" else "steps" if config.steps else "epochs"
+    return f"--resume {config.options[name].flag} {2 * config.values[name]:g}"
 
 
 def _order(training: Training) -> str:

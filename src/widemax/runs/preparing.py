@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -130,6 +131,7 @@ class Training:
         """Train to the end, or raise ``Interrupted`` after saving."""
         with ExitStack() as afterwards:
             afterwards.enter_context(_torch_as_before())
+            afterwards.enter_context(_no_advice_against_the_usual(self.config, self.source.kind))
             for tracker in self.loop.trackers:
                 afterwards.callback(tracker.close)
             self._begin_writing(afterwards)
@@ -235,6 +237,17 @@ def _torch_as_before() -> Iterator[None]:
         torch.set_rng_state(state)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def _no_advice_against_the_usual(config: Config, kind: str) -> Iterator[None]:
+    """Let no warning advise against what a model is usually trained with, and was measured with."""
+    usual = Config(source=kind, model=config.model)
+    negatives = ("objective", "sampler", "batch_size")
+    with warnings.catch_warnings():
+        if all(config.get(name, "") == usual.get(name, "") for name in negatives):
+            warnings.filterwarnings("ignore", message="sampled_softmax: a target is expected")
+        yield
 
 
 def _use_threads(config: Config) -> None:
