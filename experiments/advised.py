@@ -2,7 +2,7 @@
 
 For MovieLens 100K, MovieLens 1M (the last film of a user) and the Penn Treebank (its own files,
 with `--needs probabilities`): `advise` writes a configuration, `compare` races output layers of the
-same model for five minutes, and `train --config` trains what was advised. Shown are the test figures
+same model for five minutes, `train --config` trains what was advised. Shown are the test figures
 of the best contender, of the contender that has the advised output layer, and of the advised
 training.
 
@@ -102,7 +102,7 @@ def share(row: dict[str, Any]) -> float:
 
 def markdown(done: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "Test figures of what `widemax advise` gives, trained, and of a comparison of five minutes. "
+        "Test figures of what `widemax advise` gives, trained, and of a race of five minutes. "
         "`python experiments/advised.py`",
         "",
         "| data | metric | advised | best contender | of so many | the advised layer in the race "
