@@ -65,11 +65,12 @@ MOST_MEMORY = 2.0
 """How many times the encoded text and the two tables a training may hold."""
 
 WATCHED_COMMAND = """
-import runpy, sys
+import sys
 from pathlib import Path
+from widemax.cli import main
 target = Path(sys.argv.pop(1))
 try:
-    runpy.run_module("widemax", run_name="__main__", alter_sys=True)
+    main()
 finally:  # not getrusage, which begins with what the parent held
     lines = Path("/proc/self/status").read_text().splitlines()
     target.write_text(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
