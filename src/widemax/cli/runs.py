@@ -50,7 +50,7 @@ def runs(
 def _rows(folder: Path) -> list[dict[str, Any]]:
     with starting():
         from widemax.config.toml import read_toml
-        from widemax.runs.chosen_checkpoint import is_refitted
+        from widemax.runs.chosen_checkpoint import chosen_step, is_refitted
         from widemax.runs.description import CONFIG, check_run
         from widemax.training.tracking import read_metrics
 
@@ -64,19 +64,16 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
             config = read_toml(path / CONFIG)
             metric = str(config.get("metric", ""))
             own = {"model": config.get("model", ""), "metric": metric, "refit": is_refitted(path)}
-            rows.append({"run": path.name, **check_run(path), **_best(lines, metric), **own})
+            chosen = _at(lines, chosen_step(path))
+            rows.append({"run": path.name, **check_run(path), **chosen, **own})
         except (ValueError, OSError) as error:
             typer.echo(f"left out: {one_line(error)}", err=True)
     return rows
 
 
-def _best(lines: list[dict[str, Any]], metric: str) -> dict[str, Any]:
-    """Return the validation that chose what answers; the last where nothing was chosen by one."""
-    judged = [line for line in lines if line.get(metric) is not None]
-    if not judged:
-        return lines[-1] if lines else {}
-    # The earlier of two that are alike, as training has it.
-    return (min if metric == "loss" else max)(judged, key=lambda line: line[metric])
+def _at(lines: list[dict[str, Any]], step: int) -> dict[str, Any]:
+    """Return the validation of what answers; the last one where that was not validated."""
+    return next((line for line in lines if line.get("step") == step), (lines or [{}])[-1])
 
 
 def _best_by(row: dict[str, Any]) -> str:

@@ -56,15 +56,19 @@ def finished_refit(folder: Path, chosen: int) -> Checkpoint | None:
 
 def is_refitted(folder: Path) -> bool:
     """Return whether a last fit is the model of a run; no tensor is read for that."""
-    progress = CheckpointStore(folder).state().get("progress", {})
-    refit = refit_store(folder, length_of_refit(progress))
+    refit = refit_store(folder, chosen_step(folder))
     return bool(refit.state().get("progress", {}).get("finished"))
 
 
-def length_of_refit(progress: Mapping[str, Any]) -> int:
-    """Return the step that a last fit is as long as, by how the training before it has ended.
+def chosen_step(folder: Path) -> int:
+    """Return the step whose model answers, or whose length a last fit has; no tensor is read."""
+    return step_chosen_by(CheckpointStore(folder).state().get("progress", {}))
 
-    >>> length_of_refit({"step": 9, "best_step": 3, "chosen_step": 6})
+
+def step_chosen_by(progress: Mapping[str, Any]) -> int:
+    """Return the step that a training has chosen; the last one if it has not validated.
+
+    >>> step_chosen_by({"step": 9, "best_step": 3, "chosen_step": 6})
     6
     """
     # Runs of an earlier version know only the best.

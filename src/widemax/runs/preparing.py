@@ -23,7 +23,7 @@ from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
-from widemax.runs.chosen_checkpoint import length_of_refit, refit_store
+from widemax.runs.chosen_checkpoint import refit_store, step_chosen_by
 from widemax.runs.description import check_run, has_grown, holds_run, stored_vocabulary
 from widemax.runs.folder import (
     ADJUSTABLE,
@@ -152,7 +152,7 @@ class Training:
         """Make model and loop those of the last fit, as far as it has come already."""
         config, split, on_step = self.config, self.split, self.loop.on_step
         together = self.loop.together
-        chosen = length_of_refit(asdict(done))
+        chosen = step_chosen_by(asdict(done))
         epochs = chosen / self.loop.steps.per_epoch
         # Before another is made: two models with their optimisers may be more than there is room.
         del self.model, self.loop
