@@ -1,12 +1,12 @@
 """Is the setting that `widemax advise` gives, trained, as good as the best of a comparison?
 
 For MovieLens 100K, MovieLens 1M (the last film of a user) and the Penn Treebank (its own files,
-with `--needs probabilities`): `advise` writes a configuration, `compare` races output layers of the
-same model for ten minutes, `train --config` trains what was advised for at most 15. Shown are the
+with `--needs probabilities`): `advise` writes a configuration, `compare` races output layers of its
+usual model for five minutes, `train --config` trains what was advised for at most 15. Shown are the
 test figures of the best contender, of the contender that has the advised output layer, and of the
 advised training.
 
-    python experiments/advised.py [--sources ml-100k,ptb] [--budget 10m] [--seed 0] [--check]
+    python experiments/advised.py [--sources ml-100k,ptb] [--budget 5m] [--seed 0] [--check]
 
 A comparison or run that is finished is not made again. The test is asked once of each. The data are
 read from the folder WIDEMAX_DATA, by default ../shared/data beside the checkout.
@@ -64,7 +64,7 @@ def measured(name: str, source: Source, budget: str, seed: int) -> dict[str, Any
     shown("advise", path, *source.flags, *needs, "--out", str(file))
     advice = tomllib.loads(file.read_text())
     race = RUNS / f"race-{name}-{seed}"
-    flags = ("--model", advice["model"], "--budget", budget, "--seed", str(seed), *source.flags)
+    flags = ("--budget", budget, "--seed", str(seed), *source.flags)
     standings = json.loads(
         shown("compare", path, *flags, "--folder", str(race), "--resume", "--json")
     )
@@ -106,7 +106,7 @@ def share(row: dict[str, Any]) -> float:
 
 def markdown(done: dict[str, dict[str, Any]]) -> str:
     lines = [
-        "Test figures of what `widemax advise` gives, trained, and of a race of ten minutes. "
+        "Test figures of what `widemax advise` gives, trained, and of a race of five minutes. "
         "`python experiments/advised.py`",
         "",
         "| data | metric | advised | best contender | of so many | the advised layer in the race "
@@ -129,7 +129,7 @@ def markdown(done: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     parser = command_line(__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--sources", type=some_of(SOURCES), default=list(SOURCES))
-    parser.add_argument("--budget", default="10m", help="time of a comparison")
+    parser.add_argument("--budget", default="5m", help="time of a comparison")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if not DATA.is_dir():
