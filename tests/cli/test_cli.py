@@ -24,6 +24,7 @@ from widemax.config.resolution import all_options
 from widemax.config.run_options import SLOTS
 from widemax.declarations import names
 from widemax.runs.catalogue import Neighbour
+from widemax.training.checkpoints import CheckpointStore
 
 BIN = str(Path(sys.executable).parent)
 PROGRAM = shutil.which("widemax", path=BIN)
@@ -260,15 +261,16 @@ def test_runs_are_listed_by_the_checkpoint_that_answers(words, tmp_path, monkeyp
     folder = tmp_path / "words"
     shutil.copytree(words, folder)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    best, worse = {**lines[0], "step": 1000}, {**lines[0], "step": 2000}
-    best["loss"], worse["loss"] = 1.25, 2.5
-    (folder / "metrics.jsonl").write_text(f"{json.dumps(best)}\n{json.dumps(worse)}\n")
+    # Of what answers, whatever is written of others that are better or later.
+    step = CheckpointStore(folder).chosen().step
+    losses = {step - 1: 0.5, step: 1.25, step + 1: 2.5}
+    rows = [json.dumps({**lines[0], "step": at, "loss": loss}) for at, loss in losses.items()]
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     _, listed = call(monkeypatch, capsys, "runs", tmp_path)
-    assert "1,000  loss 1.2500" in listed.out
-    assert "2.5000" not in listed.out
+    assert f" {step:,}  loss 1.2500" in listed.out
     _, listed = call(monkeypatch, capsys, "runs", tmp_path, "--json")
     (row,) = json.loads(listed.out)
-    assert (row["step"], row["loss"], row["metric"]) == (1000, 1.25, "loss")
+    assert (row["step"], row["loss"], row["metric"]) == (step, 1.25, "loss")
 
 
 def test_a_sentence_needs_no_quotes(words, tmp_path, monkeypatch, capsys):
