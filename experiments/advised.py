@@ -2,9 +2,9 @@
 
 For MovieLens 100K, MovieLens 1M (the last film of a user) and the Penn Treebank (its own files,
 with `--needs probabilities`): `advise` writes a configuration, `compare` races output layers of its
-usual model for five minutes, `train --config` trains what was advised for at most 15. Shown are the
-test figures of the best contender, of the contender that has the advised output layer, and of the
-advised training.
+usual model for five minutes, `train --config` trains what was advised for at most ten. Shown are
+the test figures of the best contender, of the contender that has the advised output layer, and of
+the advised training.
 
     python experiments/advised.py [--sources ml-100k,ptb] [--budget 5m] [--seed 0] [--check]
 
@@ -36,7 +36,7 @@ LEAST = 0.95
 """Of the best contender's figure, the share that the advised setting must have."""
 
 
-SECONDS = 900
+SECONDS = 600
 """How long what was advised trains at most."""
 
 

@@ -175,7 +175,7 @@ def test_a_contender_is_measured_with_the_threads_that_it_trains_with(log, tmp_p
 def test_slow_validations_are_made_shorter_and_only_where_nobody_said_how_long(log, tmp_path):
     # As many users as would be asked by default, a minute for a validation.
     slow = {"prepared": 0.1, "step": 0.001, "validation": 60.0, "questions": 9_000}
-    slow |= {"test": 0.1, "usual_steps": 9}
+    slow |= {"test": 90.0, "test_questions": 9_000, "usual_steps": 9}
 
     def planned(name, **typed):
         settings = {"model": "next-item", "dimension": 8, **typed}
@@ -193,8 +193,9 @@ def test_slow_validations_are_made_shorter_and_only_where_nobody_said_how_long(l
         return stored_race(race.folder)
 
     race = planned("usual")
-    assert race.validation_size == 2_000
+    assert race.less == {"validation_size": 2_000, "test_size": 5_400}
     (job, *_) = race._trainings()
-    assert job.settings["validation_size"] == 2_000
+    assert (job.settings["validation_size"], job.settings["test_size"]) == (2_000, 5_400)
+    assert planned("typed", test_size=9_000).less == {"validation_size": 2_000}
     with pytest.raises(ValueError, match="too short"):
-        planned("typed", validation_size=9_000)
+        planned("both", validation_size=9_000)

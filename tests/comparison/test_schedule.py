@@ -8,7 +8,13 @@ import time
 
 import pytest
 
-from widemax.comparison.budgeting import VALIDATIONS, Terms, affordable_questions, steps_of
+from widemax.comparison.budgeting import (
+    VALIDATIONS,
+    Terms,
+    asked_less,
+    steps_of,
+    with_fewer_questions,
+)
 from widemax.comparison.contenders import Contender
 from widemax.comparison.schedule import Schedule, Trial, cost_of, factors_of, rounds_of
 from widemax.comparison.standings import standings_of
@@ -107,27 +113,30 @@ def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_w
     assert steps_of(usual, Terms(budget=36000)) == {"full": 70, "nce": 70}
 
 
-def test_validations_take_a_quarter_of_the_time_at_most():
-    taken = {"prepared": 1.0, "step": 0.01, "test": 3.0, "questions": 50_000, "usual_steps": 10**9}
+def test_validations_take_a_quarter_of_the_time_at_most_and_the_test_a_tenth():
+    taken = {"prepared": 1.0, "step": 0.01, "questions": 50_000, "usual_steps": 10**9}
+    taken |= {"test": 30.0, "test_questions": 100_000}
     measured = {"full": {**taken, "validation": 2.0}, "tree": {**taken, "validation": 6.0}}
-    shares = []
+    shares, tests = [], []
     for budget in (150, 300, 600, 7200):
         terms = Terms(budget=budget)
-        questions = affordable_questions(measured, terms)
-        fewer = {
-            name: {**each, "validation": each["validation"] * questions / 50_000}
-            for name, each in measured.items()
-        }
-        steps = steps_of(fewer, terms)["tree"] * 0.01
-        validations = VALIDATIONS * fewer["tree"]["validation"]
+        less = asked_less(measured, terms)
+        fewer = with_fewer_questions(measured, less)
+        tree, steps = fewer["tree"], steps_of(fewer, terms)["tree"] * 0.01
+        validations = VALIDATIONS * tree["validation"]
         shares.append(validations / (steps + validations))
+        tests.append(terms.seeds * tree["test"] / (terms.seconds() / 2))
+        assert tree["validation"] == 6.0 * less.get("validation_size", 50_000) / 50_000
     # As many as usual where there is time enough; otherwise no fewer than need be.
     assert shares[:3] == pytest.approx([0.25] * 3, rel=0.03)
-    assert affordable_questions(measured, Terms(budget=7200)) == 50_000
+    assert tests[:3] == pytest.approx([0.1] * 3, rel=0.03)
+    assert asked_less(measured, Terms(budget=7200)) == {}
     assert shares[3] < 0.1
-    assert affordable_questions(measured, Terms(budget=40)) == 2_000
-    few = {name: {**each, "questions": 900} for name, each in measured.items()}
-    assert affordable_questions(few, Terms(budget=60)) == 900
+    assert asked_less(measured, Terms(budget=1)) == {"validation_size": 2_000, "test_size": 2_000}
+    few = {**taken, "validation": 6.0, "questions": 900, "test_questions": 90}
+    assert asked_less({"full": few}, Terms(budget=60)) == {}
+    none = {**few, "test": 0.0, "test_questions": 0}
+    assert asked_less({"full": none}, Terms(budget=60)) == {}
 
 
 def test_a_step_that_is_held_up_does_not_shorten_the_race(monkeypatch):

@@ -238,11 +238,9 @@ def _sentences(race: Race, found: Sequence[Standing]) -> list[str]:
     lines = [f"best in validation{mean}: {best.name}"]
     if tied:
         lines[0] += f"; within twice the standard error (≈): {', '.join(tied)}"
-    if race.validation_size:
-        lines.append(
-            f"validated by {race.validation_size:,} questions, fewer than usual, so that trainings "
-            "had most of the time (--validation-size)"
-        )
+    if race.less:
+        sizes = ", ".join(f"--{n.replace('_', '-')} {size}" for n, size in race.less.items())
+        lines.append(f"asked fewer questions than usual, so that trainings had their time: {sizes}")
     command = ["widemax", "train", race.source, "--config", str(race.folder / "winner.toml")]
     lines.append(f"train it on: {shlex.join([*command, '--folder', 'runs/winner'])}")
     return [printable(line) for line in lines]

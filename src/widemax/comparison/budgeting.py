@@ -14,12 +14,14 @@ _RESERVE = 0.1
 """The share of the budget that is left for what was not foreseen."""
 _FOR_VALIDATION = 0.25
 """The share of its time that a contender spends on being validated, at most."""
+_FOR_TEST = 0.1
+"""The share of its time that a contender spends on the test, at most."""
 _FEWEST_QUESTIONS = 2_000
-"""With fewer, validation could not tell contenders apart."""
+"""With fewer, contenders could not be told apart."""
 
 Measured = Mapping[str, Mapping[str, float]]
 """By contender: seconds of ``prepared``, a ``step``, a ``validation`` of so many ``questions`` and
-the ``test``, and ``usual_steps``."""
+the ``test`` of ``test_questions``, and ``usual_steps``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,25 +58,53 @@ class Terms:
         )
 
 
-def affordable_questions(measured: Measured, terms: Terms) -> int:
-    """Return how many questions a validation may have, so that trainings have most of the time.
+def asked_less(measured: Measured, terms: Terms) -> dict[str, int]:
+    """Return how much is asked where the usual would take too much of the time, by setting.
 
-    >>> taken = {"prepared": 1.0, "step": 0.1, "validation": 4.0, "questions": 20_000, "test": 4.0,
-    ...     "usual_steps": 10_000}
+    >>> taken = {"prepared": 1.0, "step": 0.1, "validation": 4.0, "questions": 20_000, "test": 8.0,
+    ...     "test_questions": 40_000, "usual_steps": 10_000}
     >>> both = {"full": taken, "nce": {**taken, "validation": 1.0}}
-    >>> affordable_questions(both, Terms(budget=600)), affordable_questions(both, Terms(budget=90))
-    (20000, 3200)
+    >>> asked_less(both, Terms(budget=900)), asked_less(both, Terms(budget=100))
+    ({}, {'test_size': 22500, 'validation_size': 3600})
     """
-    questions = int(next(iter(measured.values()))["questions"])
-    allowed = []
-    for each in measured.values():
-        there = terms.seconds() / len(measured) - terms.beside(each)
-        wanted = terms.trainings() * VALIDATIONS * each["validation"]
-        allowed.append(questions * _FOR_VALIDATION * there / wanted if wanted else questions)
-    if min(allowed) >= questions:
-        return questions
+    there = terms.seconds() / len(measured)
+    some = next(iter(measured.values()))
+    longest = max(each["test"] for each in measured.values())
+    part = _FOR_TEST * there / (terms.seeds * longest) if longest else 1.0
+    less = _fewer("test_size", int(some["test_questions"]), part)
+    measured = with_fewer_questions(measured, less)
+    validations = [
+        _FOR_VALIDATION
+        * (there - terms.beside(each))
+        / (terms.trainings() * VALIDATIONS * each["validation"])
+        for each in measured.values()
+    ]
+    return less | _fewer("validation_size", int(some["questions"]), min(validations))
+
+
+def _fewer(name: str, questions: int, share: float) -> dict[str, int]:
+    """Return so many questions that they are at most a share of the usual; nothing if all are."""
+    if share >= 1 or questions <= _FEWEST_QUESTIONS:
+        return {}
     # In hundreds: such a number is said, and typed again.
-    return min(questions, max(_FEWEST_QUESTIONS, int(min(allowed)) // 100 * 100))
+    return {name: max(_FEWEST_QUESTIONS, int(questions * share) // 100 * 100)}
+
+
+def with_fewer_questions(measured: Measured, less: Mapping[str, int]) -> Measured:
+    """Return what was measured as it would be with less asked."""
+
+    def scaled(each: Mapping[str, float], name: str, questions: str) -> float:
+        asked = less.get(f"{name}_size")
+        return each[name] if asked is None else each[name] * asked / each[questions]
+
+    return {
+        name: {
+            **each,
+            "validation": scaled(each, "validation", "questions"),
+            "test": scaled(each, "test", "test_questions"),
+        }
+        for name, each in measured.items()
+    }
 
 
 def steps_of(measured: Measured, terms: Terms) -> dict[str, int]:

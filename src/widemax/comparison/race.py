@@ -8,7 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from widemax.comparison.budgeting import VALIDATIONS, Terms, affordable_questions, steps_of
+from widemax.comparison.budgeting import (
+    VALIDATIONS,
+    Terms,
+    asked_less,
+    steps_of,
+    with_fewer_questions,
+)
 from widemax.comparison.contenders import COMPARED, Contender
 from widemax.comparison.processes import run_jobs
 from widemax.comparison.schedule import Leg, Schedule, Trial
@@ -60,8 +66,8 @@ class Race:
     """Modules with methods of the user's own."""
     steps: dict[str, int] = field(default_factory=dict)
     """How long a whole training of each contender is, once that is measured."""
-    validation_size: int = 0
-    """Questions of a validation where the usual ones would take too long; 0 is as many as usual."""
+    less: dict[str, int] = field(default_factory=dict)
+    """How many questions are asked where the usual ones would take too long, by setting."""
     on_look: Callable[[Race, Sequence[Job]], None] = lambda race, running: None
     """Called twice a second with what is running."""
 
@@ -152,9 +158,7 @@ class Race:
     ) -> Job:
         place = self.folder / slug(contender.name)
         part = "test" if test else f"step-{until}"
-        fixed: dict[str, Value] = {"threads": 1, "patience": 0, "keep_last": 1}
-        if self.validation_size:
-            fixed["validation_size"] = self.validation_size
+        fixed: dict[str, Value] = {"threads": 1, "patience": 0, "keep_last": 1, **self.less}
         return Job(
             source=self.source,
             kind=self.kind,
@@ -204,18 +208,11 @@ class Race:
                 measured[each.name] = found
         if not measured:
             raise ValueError(f"none of {', '.join(each.name for each in self.contenders)} can run")
-        questions = next(iter(measured.values()))["questions"]
         # How much is asked is the user's to say.
-        if "validation_size" not in self.contenders[0].settings:
-            affordable = affordable_questions(measured, self.terms)
-            if affordable < questions:
-                self.validation_size = affordable
-        share = (self.validation_size or questions) / questions
-        measured = {
-            name: {**each, "validation": each["validation"] * share}
-            for name, each in measured.items()
-        }
-        self.steps = steps_of(measured, self.terms)
+        typed = self.contenders[0].settings
+        less = asked_less(measured, self.terms)
+        self.less = {name: size for name, size in less.items() if name not in typed}
+        self.steps = steps_of(with_fewer_questions(measured, self.less), self.terms)
         plan = {
             "source": self.source,
             "kind": self.kind,
@@ -223,7 +220,7 @@ class Race:
             "terms": asdict(self.terms),
             "plugins": list(self.plugins),
             "steps": self.steps,
-            "validation_size": self.validation_size,
+            "less": self.less,
         }
         write_manifest(self.folder / PLAN, FORMAT_VERSION, plan)
 
@@ -256,7 +253,7 @@ def stored_race(folder: Path) -> Race | None:
         terms=Terms(**plan["terms"]),
         plugins=plan["plugins"],
         steps=plan["steps"],
-        validation_size=plan.get("validation_size", 0),
+        less=plan.get("less", {}),
     )
 
 

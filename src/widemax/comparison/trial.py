@@ -135,6 +135,7 @@ def _measure(job: Job) -> dict[str, Any]:
         "validation": validation,
         "questions": asked,
         "test": validation * tested / asked,
+        "test_questions": tested,
         "usual_steps": usual,
         "classes": len(training.source.vocabulary),
     }
