@@ -74,7 +74,7 @@ def measured(name: str, source: Source, budget: str, seed: int) -> dict[str, Any
     layer = advice["head"]
     if layer == "sampled":
         layer = f"{advice['objective']}, {advice['sampler']}"
-    same = [each["test"][source.metric] for each in able if each["name"] == layer]
+    same = [figure(each["test"], source.metric) for each in able if each["name"] == layer]
     best = best_of(able, source.metric)
     return {
         "metric": source.metric,
@@ -82,9 +82,9 @@ def measured(name: str, source: Source, budget: str, seed: int) -> dict[str, Any
         "layer": layer,
         "contenders": len(able),
         "best name": best["name"],
-        "best": best["test"][source.metric],
+        "best": figure(best["test"], source.metric),
         "advised contender": same[0] if same else math.nan,
-        "advised": figures_at(run)[source.metric],
+        "advised": figure(figures_at(run), source.metric),
         "seconds": seconds,
     }
 
@@ -92,7 +92,12 @@ def measured(name: str, source: Source, budget: str, seed: int) -> dict[str, Any
 def best_of(standings: list[dict[str, Any]], metric: str) -> dict[str, Any]:
     """Return the contender with the best test figure, whichever was first in validation."""
     sign = 1 if metric == "perplexity" else -1
-    return min(standings, key=lambda each: sign * each["test"][metric])
+    return min(standings, key=lambda each: sign * figure(each["test"], metric))
+
+
+def figure(found: dict[str, float], metric: str) -> float:
+    """Return a metric of some figures; a comparison has the loss, not the perplexity."""
+    return math.exp(found["loss"]) if metric == "perplexity" else found[metric]
 
 
 def share(row: dict[str, Any]) -> float:
