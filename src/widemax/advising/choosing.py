@@ -11,6 +11,7 @@ from widemax.advising.situation import LANGUAGE_NEEDS, Situation
 from widemax.advising.work import work_of
 from widemax.config import Config
 from widemax.declarations import Value
+from widemax.training.steps import chosen_averaging, chosen_optimizer
 
 FEW_CLASSES = 12_000
 """Up to so many classes the exact softmax is taken."""
@@ -255,7 +256,7 @@ class Choice:
             return
         if config.optimizer == "dense-adam":
             self._decide("optimizer", "adam", "It updates only the rows that a batch used.")
-        if config.averaging:
+        if chosen_averaging(config.averaging, self.situation.num_classes):
             self._decide("averaging", 0.0, "A mean of the weights is a pass over all rows.")
 
     def _choose_numbers(self) -> None:
@@ -304,16 +305,18 @@ class Choice:
         config = self.config
         if config.has("optimizer") and config.optimizer != "rowwise-adagrad":
             before = self._memory()
+            usual = chosen_optimizer(config.optimizer, self.situation.num_classes)
             rate = _ROW_RATE * config.learning_rate
             self._decide("optimizer", "rowwise-adagrad", "One number of state a row.")
             if self.settings["optimizer"] == "rowwise-adagrad":
                 self._decide("learning_rate", rate, "Adagrad by rows wants 50 times Adam's.")
                 saved = _gigabytes(before - self._memory())
                 self.reasons[-2] = self.reasons[-2]._replace(
-                    why=f"One number of state for each row instead of {config.optimizer}'s for "
-                    f"each parameter, which saves {saved}."
+                    why=f"One number of state for each row instead of {usual}'s for each "
+                    f"parameter, which saves {saved}."
                 )
-        if self._memory() > limit and config.get("averaging", 0.0):
+        averaging = chosen_averaging(config.get("averaging", 0.0), self.situation.num_classes)
+        if self._memory() > limit and averaging:
             self._decide("averaging", 0.0, "A mean of the weights is another copy of them.")
         drawn_by_table = config.get("sampler", "") == "unigram"
         if config.get("objective", "") == "negative-sampling":

@@ -9,6 +9,7 @@ from widemax.advising.work import (
     batch_of,
     candidates_of,
     hidden_width,
+    settled,
     state_numbers,
     table_widths,
 )
@@ -37,6 +38,7 @@ def memory_of(config: Config, popularity: Popularity, num_targets: int) -> dict[
     (516000000, 'optimiser')
     """
     classes = popularity.num_classes
+    config = settled(config, classes)
     widths = table_widths(config)
     model = _FLOAT * classes * sum(widths)
     rows, candidates = batch_of(config), candidates_of(config, popularity)

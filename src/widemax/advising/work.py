@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from widemax.advising.popularity import Popularity
 from widemax.config import Config
 from widemax.models.embeddings.kernel_steps import words_a_step
+from widemax.training.steps import chosen_averaging, chosen_optimizer
 
 OPERATIONS: dict[str, str] = {
     "steps": "what every step has, however small it is",
@@ -75,6 +76,7 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     """
     if config.get("trainer", "") == "kernel":
         return _kernel_work(config, popularity, num_targets)
+    config = settled(config, popularity.num_classes)
     read = _READERS.get(config.model)
     if read is None:
         return None
@@ -89,6 +91,16 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     if config.averaging:
         work["dense"] += popularity.num_classes * sum(table_widths(config))
     return work
+
+
+def settled(config: Config, num_classes: int) -> Config:
+    """Return a configuration with what "auto" stands for, with so many classes."""
+    if not config.has("optimizer"):
+        return config
+    return config.changed(
+        optimizer=chosen_optimizer(config.optimizer, num_classes),
+        averaging=chosen_averaging(config.averaging, num_classes),
+    )
 
 
 def batch_of(config: Config) -> int:

@@ -88,6 +88,8 @@ RETRIEVAL: dict[str, Value] = {
     "metric": "ndcg@20",
     "learning_rate": 0.002,
     "epochs": 20,
+    # Validations that vary less also choose better among checkpoints.
+    "averaging": "auto",
 }
 """What models of users are usually trained with."""
 
@@ -104,8 +106,14 @@ COSINE: dict[str, Value] = {
 }
 """What makes the mean of a history good: scores on one scale, popularity in the biases."""
 
-LAST_ITEMS: dict[str, Value] = {**RETRIEVAL, **COSINE, "max_history": 10}
-"""What models are usually trained with whose user is the mean of their last items."""
+LAST_ITEMS: dict[str, Value] = {
+    **RETRIEVAL,
+    **COSINE,
+    "max_history": 10,
+    # Rare items go on moving between the steps that use them.
+    "optimizer": "auto",
+}
+"""What models are usually trained with that score by a cosine and read the last items."""
 
 NEIGHBOURS: dict[str, Value] = {
     "dimension": 64,

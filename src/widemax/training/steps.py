@@ -75,6 +75,12 @@ LEARNING_RATE = Option(
 )
 AUTO_RATE = "auto"
 """Has a range test choose the learning rate, before the training."""
+AUTO = "auto"
+"""Has the number of classes choose the optimiser, or how weights are averaged."""
+MOST_DENSE_CLASSES = 100_000
+"""Of how many classes all rows are passed over at each step: of more, that costs more than it
+gains."""
+_AUTO_MEAN = 0.99
 SCHEDULE = Option(
     "schedule",
     "constant",
@@ -106,14 +112,37 @@ DEVICE = Option(
 )
 
 
+def chosen_optimizer(name: str, num_classes: int) -> str:
+    """Return the optimiser that the name in a configuration stands for, with so many classes.
+
+    >>> chosen_optimizer("auto", 20_000), chosen_optimizer("auto", 10**6)
+    ('dense-adam', 'adam')
+    """
+    if name != AUTO:
+        return name
+    return "dense-adam" if num_classes <= MOST_DENSE_CLASSES else "adam"
+
+
+def chosen_averaging(decay: float | str, num_classes: int) -> float:
+    """Return how weights are averaged by what a configuration says, with so many classes.
+
+    >>> chosen_averaging("auto", 20_000), chosen_averaging("auto", 10**6), chosen_averaging(0.5, 9)
+    (0.99, 0.0, 0.5)
+    """
+    if isinstance(decay, str):
+        return _AUTO_MEAN if num_classes <= MOST_DENSE_CLASSES else 0.0
+    return decay
+
+
 @declare.trainer(
     "torch",
     options=[
         Option(
             "optimizer",
             "adam",
-            "The optimiser; all but dense-adam update only the rows that a batch used.",
-            choices=tuple(OPTIMIZERS),
+            "The optimiser; all but dense-adam update only the rows that a batch used. auto is "
+            f"dense-adam for up to {MOST_DENSE_CLASSES:,} classes, and adam for more.",
+            choices=(AUTO, *OPTIMIZERS),
         ),
         replace(
             LEARNING_RATE,
@@ -139,8 +168,10 @@ DEVICE = Option(
             "averaging",
             0.0,
             "How much the past weighs in a running mean of the weights, which is then judged and "
-            "kept, such as 0.999; 0 keeps the weights of the last step.",
+            "kept, such as 0.999; 0 keeps the weights of the last step. auto is "
+            f"{_AUTO_MEAN} for up to {MOST_DENSE_CLASSES:,} classes, and 0 for more.",
             most=0.999999,
+            word=AUTO,
         ),
         Option("clip_norm", 0.0, "Largest norm of the gradient; 0 does not clip.", most=1e9),
         SCHEDULE,
@@ -226,7 +257,7 @@ class GradientSteps:
         """Return how a run trains its model: on the examples that the model cuts."""
         options = setup.options
         examples = model.examples(setup, model.training_sequences(setup, setup.corpus))
-        optimizer: Any = OPTIMIZERS[options.optimizer]
+        optimizer: Any = OPTIMIZERS[chosen_optimizer(options.optimizer, setup.num_classes)]
         # One pass over a stretch predicts each of its words or items.
         num_targets: Tensor | None = getattr(examples, "num_targets", None)
         most = 1 if num_targets is None or not len(num_targets) else int(num_targets.max())
@@ -251,7 +282,7 @@ class GradientSteps:
             batch_size=1 if getattr(examples, "in_order", False) else options.batch_size,
             seed=options.seed,
             clip_norm=options.clip_norm,
-            averaging=options.averaging,
+            averaging=chosen_averaging(options.averaging, setup.num_classes),
             parts=Parts.of(model.head.proposal, examples),
             num_targets=num_targets,
             weights=setup.corpus.relative_weights(),

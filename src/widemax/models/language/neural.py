@@ -81,7 +81,7 @@ class NeuralLanguageModel(Model):
         "epochs": 5,
         # By rows a rare word moves only in the steps that use it: 153 instead of 139 in the test
         # perplexity of the Penn Treebank.
-        "optimizer": "dense-adam",
+        "optimizer": "auto",
         "learning_rate": 0.0015,
     },
 )

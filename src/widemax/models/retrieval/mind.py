@@ -17,8 +17,8 @@ from widemax.heads.base import InterestsHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
+    LAST_ITEMS,
     MAX_HISTORY,
-    RETRIEVAL,
     TIED,
     USER_FEATURES,
     WEIGHTS,
@@ -61,7 +61,7 @@ _BEST_ALONE = 1000.0
         ),
     ],
     traits=["gradients", "context", "windows"],
-    usual={**RETRIEVAL, "max_history": 20},
+    usual=LAST_ITEMS,
 )
 class MIND(HistoryModel):
     """The next item of a user who has several interests.

@@ -91,7 +91,7 @@ from widemax.models.segments import SegmentBatch, Segments, sequence_starts, wit
         # The same number of steps for all data: few passes over many users, many over few.
         "steps": 10_000,
         "patience": 10,
-        "optimizer": "dense-adam",
+        "optimizer": "auto",
         "learning_rate": 0.002,
         "schedule": "linear",
         "averaging": 0.998,

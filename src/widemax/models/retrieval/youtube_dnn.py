@@ -41,6 +41,10 @@ WITHOUT_ORDER: dict[str, Value] = {
     "learning_rate": 0.005,
     "schedule": "linear",
     "epochs": 30,
+    # By all rows it learns faster and comes to the same; a rate that falls to 0 settles the weights
+    # as their mean would.
+    "optimizer": "adam",
+    "averaging": 0.0,
 }
 """What sets of items are usually trained with, besides what is usual where they have an order."""
 
