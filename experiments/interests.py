@@ -45,6 +45,10 @@ TUNING_SEED = 100
 SHOWN = ("recall@10", "recall@20", "recall@50", "ndcg@10", "ndcg@20")
 
 _TRAINED = "--max-history 50 --learning-rate 0.002 --epochs 6 --patience 2 --threads 1"
+_DOTS = (
+    "--similarity dot --temperature 1 --no-bias --sampler uniform --optimizer adam --averaging 0"
+)
+"""What all of them had when interests were compared; cosines have become usual since."""
 _ON_LISTS = "--split files --max-history 50 --learning-rate 0.002 --epochs 4 --threads 1"
 """A small budget, the same for every number of interests: far from trained to the end."""
 
@@ -64,15 +68,15 @@ class Row:
 
 ROWS = {
     "popularity": Row("popularity", "--model popularity"),
-    "youtube_dnn": Row("YouTubeDNN", f"--model youtube-dnn {_TRAINED}"),
+    "youtube_dnn": Row("YouTubeDNN", f"--model youtube-dnn {_TRAINED} {_DOTS}"),
     **{
-        f"mind_{k}": Row(f"MIND, K = {k}", f"--model mind --num-interests {k} {_TRAINED}")
+        f"mind_{k}": Row(f"MIND, K = {k}", f"--model mind --num-interests {k} {_TRAINED} {_DOTS}")
         for k in (1, 2, 4, 8)
     },
-    "sdm": Row("SDM", f"--model sdm {_TRAINED}"),
+    "sdm": Row("SDM", f"--model sdm {_TRAINED} --averaging 0"),
     **{
         f"gowalla_{k}": Row(
-            f"MIND, K = {k}", f"--model mind --num-interests {k} {_ON_LISTS}", PLACES
+            f"MIND, K = {k}", f"--model mind --num-interests {k} {_ON_LISTS} {_DOTS}", PLACES
         )
         for k in (1, 2, 4, 8)
     },

@@ -71,7 +71,12 @@ class Row:
 _LAST_TEN = {"max_history": 10}
 """Of long histories the end tells most of what comes next."""
 _SOFTMAX = {**_LAST_TEN, "learning_rate": 0.002, "epochs": 40, "patience": 5}
-_MIND = {**_SOFTMAX, "epochs": 12, "patience": 3}
+_PLAIN = {"optimizer": "adam", "averaging": 0.0}
+"""By rows and without a mean of the weights, as these models were usually trained once."""
+_DOTS = {**_PLAIN, "similarity": "dot", "temperature": 1.0, "bias": False, "sampler": "uniform"}
+"""Before they had cosines, too."""
+_FEW = {**_SOFTMAX, "epochs": 12, "patience": 3}
+_MIND = {**_FEW, **_DOTS}
 _EGES = {"learning_rate": 0.1, "epochs": 6, "walks": 10, "window": 3, "patience": 0}
 
 ROWS = {
@@ -93,20 +98,20 @@ ROWS = {
         },
     ),
     "eges": Row("EGES", "eges", {**_EGES, "learning_rate": 0.2, "epochs": 24, "max_history": 5}),
-    "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", {**_SOFTMAX, "example_age": "off"}),
-    "two_tower": Row("two-tower", "two-tower", _SOFTMAX),
+    "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", {**_SOFTMAX, **_DOTS, "example_age": "off"}),
+    "two_tower": Row("two-tower", "two-tower", {**_SOFTMAX, **_PLAIN}),
     "mind_1": Row("MIND, K = 1", "mind", {**_MIND, "num_interests": 1}),
     "mind_2": Row("MIND, K = 2", "mind", {**_MIND, "num_interests": 2}),
     "mind_4": Row("MIND, K = 4", "mind", {**_MIND, "num_interests": 4}),
     # The last ten films are the session, the forty before them the long-term half.
-    "sdm": Row("SDM", "sdm", {**_MIND, "max_history": 50, "short": 10}),
+    "sdm": Row("SDM", "sdm", {**_FEW, **_PLAIN, "max_history": 50, "short": 10}),
     "sasrec": Row("SASRec", "sasrec", {"epochs": 100, "patience": 8}),
     # What a new film is like is told by the whole of a taste, not by its last turn.
     "eges_new": Row("EGES", "eges", {**_EGES, "max_history": 100}, new_films=True),
     "two_tower_new": Row(
         "two-tower",
         "two-tower",
-        {**_SOFTMAX, "max_history": 100, "epochs": 7, "patience": 0},
+        {**_SOFTMAX, **_PLAIN, "max_history": 100, "epochs": 7, "patience": 0},
         new_films=True,
     ),
 }
