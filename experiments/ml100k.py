@@ -38,6 +38,7 @@ from _harness import Report, command_line
 from _ml100k import KS, LOG, Figures, by_chance, judge, load_films, train, with_new_films
 from _stored import StoredRows, some_of
 from widemax.config.config import Config
+from widemax.config.resolution import switched_off
 
 RESULTS = Path(__file__).resolve().parent / "results"
 STORED, TABLE = StoredRows(RESULTS / "ml100k.rows.json"), RESULTS / "ml100k.table.md"
@@ -75,6 +76,26 @@ _PLAIN = {"optimizer": "adam", "averaging": 0.0}
 """By rows and without a mean of the weights, as these models were usually trained once."""
 _DOTS = {**_PLAIN, "similarity": "dot", "temperature": 1.0, "bias": False, "sampler": "uniform"}
 """Before they had cosines, too."""
+_SASREC = {
+    **_DOTS,
+    "sampler": "log-uniform",
+    "block": "sasrec",
+    "expansion": 1,
+    "num_attention_heads": 1,
+    "item_scale": 1.0,
+    "max_history": 50,
+    "dropout": 0.3,
+    "dropout_targets": 0,
+    "num_samples": 800,
+    "batch_size": 512,
+    "learning_rate": 0.001,
+    "schedule": "constant",
+    "metric": "ndcg@20",
+    "steps": 0,
+    "epochs": 100,
+    "patience": 8,
+}
+"""As its authors have it, not as it is usually trained here (see retrieval.md)."""
 _FEW = {**_SOFTMAX, "epochs": 12, "patience": 3}
 _MIND = {**_FEW, **_DOTS}
 _EGES = {"learning_rate": 0.1, "epochs": 6, "walks": 10, "window": 3, "patience": 0}
@@ -105,7 +126,7 @@ ROWS = {
     "mind_4": Row("MIND, K = 4", "mind", {**_MIND, "num_interests": 4}),
     # The last ten films are the session, the forty before them the long-term half.
     "sdm": Row("SDM", "sdm", {**_FEW, **_PLAIN, "max_history": 50, "short": 10}),
-    "sasrec": Row("SASRec", "sasrec", {"epochs": 100, "patience": 8}),
+    "sasrec": Row("SASRec", "sasrec", _SASREC),
     # What a new film is like is told by the whole of a taste, not by its last turn.
     "eges_new": Row("EGES", "eges", {**_EGES, "max_history": 100}, new_films=True),
     "two_tower_new": Row(
@@ -181,7 +202,11 @@ def configuration(row: Row, seed: int) -> dict[str, Any]:
     """What a stored outcome must have been made with: all settings that are not the defaults."""
     config = row.config(seed)
     defaults = {name: option.default for name, option in config.options.items()}
-    made_with = {k: v for k, v in config.values.items() if v != defaults[k]}
+    made_with = {
+        name: value
+        for name, value in config.values.items()
+        if value != defaults[name] and not switched_off(config.options[name], config.values)
+    }
     return made_with | ({"new_share": NEW_SHARE} if row.new_films else {})
 
 
