@@ -7,6 +7,7 @@ import math
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -301,11 +302,16 @@ def prepare(
     if config.get("learning_rate", 0.0) == AUTO_RATE:
         tested = _range_test(config, data, split, learned, together, on_range_test)
         config = config.changed(learning_rate=tested.rate)
-    model, steps, warm = _built(config, data, split.sequences, split.goals, learned, together)
+    with ThreadPoolExecutor(1) as beside:
+        # The sha256 of a long text takes as long as its model: both at once.
+        describing = beside.submit(
+            describe_source, source_path, source, grown=isinstance(learned, Run)
+        )
+        model, steps, warm = _built(config, data, split.sequences, split.goals, learned, together)
     if together.writes:
         _say_if_fewer_are_drawn(config, model)
     together.attach(steps)
-    description = describe_source(source_path, source, grown=isinstance(learned, Run))
+    description = describing.result()
     with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
     description["ranks_seen"] = with_seen
     later = later_than_asked(source.sequences, split, config.split)

@@ -116,6 +116,7 @@ class Loop:
         self._best_values: Tensor | None = None
         self._chosen_metric: float | None = None
         self._stop_signal = 0
+        self._published_step: int | None = None
 
     def run(self) -> Progress:
         """Train to the end; on SIGINT or SIGTERM save and raise ``Interrupted``."""
@@ -161,7 +162,7 @@ class Loop:
         """
         assert self.validate is not None
         progress, plan = self.progress, self.plan
-        self.steps.publish()
+        self._publish()
         self.model.eval()
         found = self.together.validated(self.validate)
         metrics = Validation(found, getattr(found, "per_question", None))
@@ -191,6 +192,12 @@ class Loop:
         self.on_validation(progress, metrics)
         return progress.chosen_step == progress.step
 
+    def _publish(self) -> None:
+        """Make the model what it is after this step; once, where it is validated and then saved."""
+        if self._published_step != self.progress.step:
+            self.steps.publish()
+            self._published_step = self.progress.step
+
     def _out_of_patience(self) -> bool:
         progress, plan = self.progress, self.plan
         since = progress.step - progress.best_step
@@ -201,7 +208,7 @@ class Loop:
         progress, together = self.progress, self.together
         if together.decided(progress.step in self.store.steps()):
             return
-        self.steps.publish()
+        self._publish()
         best = {} if self._best_values is None else {"best_values": self._best_values}
         tensors, rest = flatten_state({"progress": asdict(progress), **best, **self.steps.state()})
         metric = self._chosen_metric if progress.chosen_step == progress.step else None
@@ -229,7 +236,7 @@ class Loop:
         self.model.load_state_dict(checkpoint.model_tensors(rows_of))
         state = unflatten_state(checkpoint.state_tensors(rows_of), checkpoint.state)
         self.steps.load_state(state)
-        self.progress = Progress(**state["progress"])
+        self.progress, self._published_step = Progress(**state["progress"]), None
         self._best_values = state.get("best_values")
         if self._may_continue():
             self.progress.finished = ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from widemax.kernels.compiling import njit
+from widemax.kernels.compiling import Intrinsic, njit
 from widemax.kernels.hashing import first_slot, hash_shift
 
 Bytes = NDArray[np.uint8]
@@ -27,6 +30,9 @@ _BYTE_BITS = np.uint64(8)
 _BLANK, _TAB, _RETURN, _NEW_LINE = 32, 9, 13, 10
 
 _HASH_PRIME = np.uint64(0x100000001B3)
+
+_EIGHTY = np.uint64(0x8080808080808080)
+_ABOVE_BLANK = np.uint64(0x2121212121212121)
 
 _kernel = njit(cache=True, nogil=True)
 # A call would count references to its arrays, again for every word: half of the time.
@@ -74,6 +80,16 @@ def number_words(
             continue
         end, short_end = place, min(place + _SHORT_BYTES, size)
         key = np.uint64(0)
+        if place + _SHORT_BYTES <= size:
+            key = _eight_bytes(data, place)  # type: ignore[operator]
+            # The highest bit of each byte of 32 at most: no other byte lends from the next.
+            low = ~((key | _EIGHTY) - _ABOVE_BLANK) & ~key & _EIGHTY
+            above = _leading_zeros(low) >> 3  # type: ignore[operator]
+            end += above
+            # In two halves: no shift of 64 is one.
+            half = np.uint64(32 - 4 * above)
+            key = (key >> half) >> half
+        # What is left of the last bytes, and of a word with control characters.
         while end < short_end and not _is_blank(data[end]):
             key = (key << _BYTE_BITS) | np.uint64(data[end])
             end += 1
@@ -166,6 +182,35 @@ def keep_classes(
             written = start
             kept[row] = -1
     return values[:written], kept
+
+
+@Intrinsic
+def _eight_bytes(typing_context: Any, data: Any, place: Any) -> Any:
+    """Return data[place : place + 8] as one number, the first byte the highest."""
+    # Here and not above: they load Numba.
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        number = ir.IntType(64)
+        address = builder.gep(array.data, [arguments[1]])
+        eight = builder.load(builder.bitcast(address, number.as_pointer()), align=1)
+        return builder.bswap(eight) if sys.byteorder == "little" else eight
+
+    return types.uint64(data, types.int64), generate
+
+
+@Intrinsic
+def _leading_zeros(typing_context: Any, number: Any) -> Any:
+    """Return how many bits are 0 before the first that is 1, of 64."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
 
 
 @_part

@@ -36,9 +36,11 @@ def _power_sum(row: Vector, highest: np.float32) -> float:
     """Return Σ exp(F − highest): in float32 within a stretch, so that few roundings add up."""
     total = 0.0
     for start in range(0, len(row), 4096):
-        part = _f(0)
-        for y in range(start, min(start + 4096, len(row))):
-            below = row[y] - highest
+        # A row of its own, read from 0 on: places that may be below 0 would each be checked, which
+        # takes three times as long.
+        part, stretch = _f(0), row[start : start + 4096]
+        for y in range(len(stretch)):
+            below = stretch[y] - highest
             # A comparison with NaN is false: it goes through to the sum.
             power = exp(_LOWEST if below < _LOWEST else below)
             part += _f(0) if below < _LOWEST else power
