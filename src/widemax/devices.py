@@ -26,8 +26,9 @@ def by_kernels(*tensors: Tensor | None) -> bool:
     """
     if not _switch["kernels"] or torch.compiler.is_compiling():
         return False
-    if any(each is not None and each.device.type != "cpu" for each in tensors):
-        return False
+    for each in tensors:
+        if each is not None and not each.is_cpu:
+            return False
     # torch.func traces its functions, too.
     return not torch._C._are_functorch_transforms_active()
 

@@ -172,6 +172,23 @@ def test_what_is_not_excluded_is_still_found(kind):
     assert recall_of(index.search(hidden, 10, exclude=exclude), expected) > 0.8
 
 
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+@pytest.mark.parametrize("scoring", SCORERS)
+def test_one_row_is_answered_to_the_digit_as_many_are(kind, scoring, monkeypatch):
+    head = clustered_head(**SCORERS[scoring])
+    index, hidden = KINDS[kind](head), some_hidden(20, dtype=dtype_of(head))
+    index.remove(torch.arange(0, CLASSES, 7))
+    exclude = torch.cat([head.topk(hidden, 5).ids, torch.full((20, 1), -1)], dim=1)
+    rows = [(hidden[[row]], exclude[[row]]) for row in range(20)]
+    quick = [index.search(query, 10, exclude=without) for query, without in rows]
+    monkeypatch.setattr(FaissIndex, "_best_of_few", lambda *_: None)
+    for found, (query, without) in zip(quick, rows, strict=True):
+        expected = index.search(query, 10, exclude=without)
+        assert torch.equal(found.ids, expected.ids)
+        assert torch.equal(found.scores, expected.scores)
+        assert found.scores.dtype == expected.scores.dtype
+
+
 def test_a_row_that_faiss_leaves_short_is_searched_whole():
     """One list of some ten classes is looked at, and 50 are wanted."""
     head, hidden = clustered_head(), some_hidden(4)
@@ -182,6 +199,8 @@ def test_a_row_that_faiss_leaves_short_is_searched_whole():
     exclude = head.topk(hidden, 40).ids
     found = index.search(hidden, 20, exclude=exclude)
     assert torch.equal(found.ids, head.topk(hidden, 20, exclude=exclude).ids)
+    alone = index.search(hidden[:1], 50)
+    assert torch.equal(alone.ids, head.topk(hidden[:1], 50).ids)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -168,7 +168,7 @@ def _check_queries(queries: Tensor, dimension: int) -> None:
     if not queries.is_floating_point():
         raise ValueError(f"queries must be floating point, got dtype {queries.dtype}")
     # A sum of numbers that are finite may not be: only then is each looked at.
-    if isfinite(queries.detach().sum().item()):
+    if isfinite(queries.sum().item()):
         return
     finite = queries.isfinite()
     if not bool(finite.all()):

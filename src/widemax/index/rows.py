@@ -102,7 +102,7 @@ class ClassRows:
         vectors = widened(self.vectors.index_select(0, flat))
         vectors = vectors.view(*ids.shape, vectors.shape[1])
         scores = torch.bmm(vectors, queries.unsqueeze(-1)).squeeze(-1)
-        return scores if self.biases is None else scores.add_(self.biases[ids])
+        return scores if self.biases is None else scores.add_(self.biases.take(ids))
 
     def best(self, queries: Tensor, k: int, exclude: Tensor | None) -> TopK:
         """Return the k best classes by going through all."""

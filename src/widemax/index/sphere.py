@@ -51,6 +51,6 @@ def queries_on_sphere(rows: ClassRows, queries: Tensor) -> NDArray[np.float32]:
     wide[:, :width] = given
     if rows.biases is not None:
         wide[:, width] = 1
-    lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    lengths = np.sqrt(np.vecdot(wide, wide))[:, None]
     points: NDArray[np.float32] = (wide / np.maximum(lengths, _TINY)).astype(np.float32)
     return points
