@@ -3,18 +3,14 @@
 import functools
 import gc
 import os
-import shutil
-from pathlib import Path
 from unittest.mock import patch
 
 import typer.testing
 
+from tests.memory import folder_in_memory
+
 # What is imported stays: there is nothing to find in it.
 gc.disable()
-
-MEMORY = Path("/dev/shm")
-ENOUGH = 4 * 2**30
-
 
 _make_command = functools.lru_cache(typer.testing._get_command)
 _invoke = typer.testing.CliRunner.invoke
@@ -29,17 +25,10 @@ def _invoke_made(self, app, args=None, *others, **options):
 
 
 def pytest_configure():
-    """Keep the flags of a program, and temporary files in memory where there is room.
-
-    A run syncs each of its files to the disk, more than twenty in a tiny one, and waits longer for
-    that than it computes. Whether a file outlives a power cut is nothing that a test can see.
-    """
+    """Keep the flags of a program, and temporary files in memory where there is room."""
     typer.testing.CliRunner.invoke = _invoke_made
-    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ENOUGH:
-        return
-    # Some tests write programs and start them.
-    if not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    if folder := folder_in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
 
 
 def pytest_collection_finish():

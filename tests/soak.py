@@ -5,8 +5,8 @@
 Kills ``train``, ``export``, ``index``, ``report`` and ``audit`` at random moments, fills the disk
 under them, damages files and settings, sends hostile requests to a run that is served, and lets two
 processes train in one folder. Most processes are forks of a server that has loaded the program, so
-that a kill hits what the verb does; one in ten victims is a new interpreter, which is hit while it
-starts too. After each fault everything that was complete before must be there, readable and the
+that a kill hits what the verb does; one in twenty victims is a new interpreter, which is hit while
+it starts too. After each fault everything that was complete before must be there, readable and the
 same. It stops by itself, after so many minutes or, if that is sooner, so many kills of a victim
 that was at work. It prints how many faults it injected and what they did, and exits with 1 if a
 folder could not be read, a completed checkpoint was lost, an answer was wrong, a command broke the
@@ -36,6 +36,7 @@ from tests.hostile import (
     temporary_folder,
 )
 from tests.kills import LOST, UNREADABLE, VERBS, WRONG, Kills, ask, model_of
+from tests.memory import folder_in_memory
 from tests.runs.run_processes import run_here, start, warm_up
 from widemax.training.checkpoints import CheckpointStore
 
@@ -43,7 +44,7 @@ RULES = "broken rules"
 KINDS = (UNREADABLE, LOST, WRONG, RULES)
 QUESTION = {"history": ["i1", "i2"], "k": 5}
 # How often each fault is injected beside the others.
-SHARES = {"kill": 27, "fresh kill": 3, "full disk": 3, "damage": 3, "request": 6, "two": 1}
+SHARES = {"kill": 38, "fresh kill": 2, "full disk": 3, "damage": 3, "request": 6, "two": 1}
 HOSTILE = (
     b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     b"POST /recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n",
@@ -268,7 +269,8 @@ def main():
         enough = given.kills is not None and soak.killed.total() >= given.kills
         return enough or time.monotonic() - began >= 60 * given.minutes
 
-    with temporary_folder(None) as folder, suppress(KeyboardInterrupt):  # then say how far it got
+    place = folder_in_memory()  # a kill, unlike a power cut, loses nothing that was not synced
+    with temporary_folder(place) as folder, suppress(KeyboardInterrupt):  # then say how far it got
         print("starting: what the verbs load, and sound runs to spoil", flush=True)
         warm_up()
         soak = Soak(folder, given.seed)
