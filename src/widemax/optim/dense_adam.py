@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import overload
 
 import torch
-from torch.optim.optimizer import ParamsT
+
+from widemax.optim.adam import RowAdam
 
 
-class DenseAdam(torch.optim.Adam):
+class DenseAdam(RowAdam):
     """torch's Adam, which also takes sparse gradients: rows that they leave out have gradient 0.
 
     The momentum of a row goes on while no batch uses it, and its mean square shrinks: a row that a
@@ -29,30 +30,11 @@ class DenseAdam(torch.optim.Adam):
     [-0.372, -0.835, 0.0]
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        *,
-        decoupled_weight_decay: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            fused=True,
-            decoupled_weight_decay=decoupled_weight_decay,
-        )
-
     @overload
     def step(self, closure: None = None) -> None: ...
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every parameter that has a gradient; return what ``closure`` returns, if given."""
         loss = None
