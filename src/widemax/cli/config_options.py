@@ -91,7 +91,15 @@ class ConfigCommand(TyperCommand):
     """A verb whose ``--help`` shows only what concerns the methods that are named with it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Hide the settings that the named methods do not have, then parse as usual."""
+        """Hide the settings that the named methods do not have, then parse as usual.
+
+        Of conditions the last would win, and rows be read that another leaves out.
+        """
+        if sum(word.partition("=")[0] == "--where" for word in args) > 1:
+            raise ValueError(
+                "--where can be given once: join conditions by and, as in --where "
+                '"rating >= 4 and (price < 5 or price > 9)"'
+            )
         if "--help" in args and (chosen := dict(_methods(args))):
             known, config = all_options(), Config(**chosen)
             for parameter in self.params:

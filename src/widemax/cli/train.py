@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import shlex
 import warnings
@@ -284,6 +285,18 @@ def _order(training: Training) -> str:
     return f"{order}, which is taken to mean nothing (--item-order kept says otherwise)"
 
 
+def _few_asked(training: Training) -> str:
+    """Return a warning that the split asks too few users in validation or test, or ""."""
+    from widemax.runs.judging import asks_few
+
+    config, split = training.config, training.split
+    if config.split != "time":
+        return ""
+    parts = (split.validation, config.validation_size), (split.test, config.test_size)
+    asked = [(0 if part is None else len(part), size) for part, size in parts]
+    return asks_few(asked, len(training.source.sequences))
+
+
 class _Display:
     """A bar and live figures on a terminal, plain lines elsewhere."""
 
@@ -327,6 +340,8 @@ class _Display:
         if skipped := training.split.skipped_users:
             users = f"{skipped:,} user{'s' if skipped != 1 else ''}"
             self.say(f"{users} cannot be asked in the test: nothing of theirs came before it")
+        if few := _few_asked(training):
+            self.say(few)
         if (floor := training.loop.plan.floor) is not None:
             self.say(f"to beat: popularity, {training.config.metric} {floor:.4f} in validation")
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.
@@ -380,6 +395,7 @@ class _Display:
 
     def _error(self, name: str, metrics: Mapping[str, float]) -> str:
         """Return the standard error of the metric that decides, to stand behind it."""
-        if name != self.metric or "standard_error" not in metrics:
+        # Of one user it is infinite: there is no other to compare with.
+        if name != self.metric or not math.isfinite(metrics.get("standard_error", math.inf)):
             return ""
         return f" ± {metrics['standard_error']:.4f}"

@@ -27,6 +27,7 @@ USUAL_K = 20
 """The length of list of a metric that names none."""
 
 _MOSTLY = 0.5
+_ENOUGH_USERS = 100
 _SHOWN = ("recall", "ndcg", "hit_rate")
 
 
@@ -52,6 +53,26 @@ average before 25.0 % of it; --split time trains on the past alone
         f"training data, on average before {events:.1%} of it; --split time trains on the "
         "past alone"
     ).replace("%", " %")
+
+
+def asks_few(asked: Sequence[tuple[int, int]], users: int) -> str:
+    """Return a warning that a split by time asks too few users to judge by; "" if it does not.
+
+    ``asked`` says of validation and of the test how many are asked, and how many would be at most.
+
+    >>> asks_few([(50, 50), (1000, 9000)], 9_500)
+    ''
+    >>> print(asks_few([(900, 1000), (2, 1000)], 5_000))
+    --split time can ask 2 of 5,000 users, too few to judge by: the others have items on one side \
+of its moments alone; --split last asks every user
+    """
+    few = [number for number, most in asked if number < min(_ENOUGH_USERS, most, users / 10)]
+    if not few:
+        return ""
+    return (
+        f"--split time can ask {min(few):,} of {users:,} users, too few to judge by: the others "
+        "have items on one side of its moments alone; --split last asks every user"
+    )
 
 
 def k_of(metric: str) -> int:

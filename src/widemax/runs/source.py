@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from widemax.config import Config
 from widemax.data import Sequences, Source, Windows, encoded_again, join_phrases, read_source
 from widemax.data.reading import recognise
 from widemax.data.reading.files import files_of, opened
+from widemax.data.reading.formats.base import FileHead
+from widemax.data.reading.formats.words import may_be_lists
 from widemax.data.reading.logs import Columns
 from widemax.data.reading.numbering import Limits
 from widemax.data.reading.parts import PartFiles, part_files, read_log_parts, read_text_parts
@@ -28,6 +31,8 @@ from widemax.vocabulary import Vocabulary
 
 _COLUMNS = ("user_column", "item_column", "time_column", "weight_column", "event_column")
 _BEGINNING = 2**16
+
+_LOGGER = logging.getLogger(__name__)
 
 FILES = "files"
 """The value of ``split`` for data that come split already."""
@@ -45,10 +50,24 @@ def configured_for(path: str | Path, config: Config) -> Config:
         raise ValueError(f"{named[0]} has no effect with split = {config.split!r}")
     config = config.for_source(kind_of(path, config.values))
     if config.source == TEXT and "split" in config.given and config.split != FILES:
-        raise ValueError(f"split = {config.split!r} is for a log, and {path} is a text")
+        raise ValueError(
+            f"split = {config.split!r} is for a log, and {path} is a text: if its lines are user "
+            "item item ..., read it as such (--kind lists)"
+        )
+    if config.source == TEXT and not config.kind and config.split != FILES:
+        _say_if_lists(path)
     if config.source == TEXT and "min_count" not in config.given and _has_unknown(path, config):
         return config.changed(min_count=1)
     return config
+
+
+def _say_if_lists(path: str | Path) -> None:
+    if may_be_lists(FileHead(files_of(path)[0])):
+        _LOGGER.warning(
+            "%s is taken for a text; if its lines are user item item ..., read it as such (--kind "
+            "lists; --kind text says that it is none)",
+            path,
+        )
 
 
 def _has_unknown(path: str | Path, config: Config) -> bool:

@@ -26,6 +26,9 @@ _EARLIEST, _LATEST = 1e8, 1e10
 _SECONDS_A_DAY = 86_400
 _MOST_LISTED = 20
 
+MISSING_ID, MISSING_TIME = "the id is missing", "the time is missing"
+"""What a fault says of a cell with nothing in it."""
+
 
 def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     """Return a column of ids as strings or int64.
@@ -42,7 +45,7 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     """
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
-    _check_present(column, fault, "the id is missing")
+    _check_present(column, fault, MISSING_ID)
     if column.dtype == pl.String:
         return _numbers_if_all_are(column, fault) if from_text else column
     if not column.dtype.is_integer():
@@ -70,8 +73,7 @@ def as_times(column: pl.Series, fault: Fault) -> tuple[pl.Series, float]:
     >>> as_times(pl.Series([1_700_000_000_250]), ValueError)[1]
     1000.0
     """
-    if column.null_count():
-        raise fault(first_row(column.is_null()), "the time is missing")
+    _check_present(column, fault, MISSING_TIME)
     if column.dtype == pl.String:
         column = _parsed_times(column, fault)
     if column.dtype == pl.Date:
@@ -184,11 +186,19 @@ def listed(names: list[str]) -> str:
     return ", ".join(map(quoted, names[:_MOST_LISTED])) + more
 
 
+def is_missing(column: pl.Series) -> pl.Series:
+    """Return which cells have nothing in them, or empty text.
+
+    >>> is_missing(pl.Series(["tea", "", None])).to_list()
+    [False, True, True]
+    """
+    missing = column.is_null()
+    return missing | (column == "").fill_null(True) if column.dtype == pl.String else missing
+
+
 def _check_present(column: pl.Series, fault: Fault, message: str) -> None:
-    is_text = column.dtype == pl.String
-    if column.null_count() or (is_text and (column == "").any()):
-        missing = column.is_null() | (column == "") if is_text else column.is_null()
-        raise fault(first_row(missing), message)
+    if column.null_count() or (column.dtype == pl.String and (column == "").any()):
+        raise fault(first_row(is_missing(column)), message)
 
 
 def _numbers_if_all_are(column: pl.Series, fault: Fault) -> pl.Series:

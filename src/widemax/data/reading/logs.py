@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from widemax.data.reading.columns import (
+    MISSING_ID,
+    MISSING_TIME,
     Fault,
     as_flags,
     as_ids,
@@ -19,8 +21,10 @@ from widemax.data.reading.columns import (
     listed,
     parse_event_weights,
 )
+from widemax.data.reading.conditions import rows_where, without_missing
 from widemax.data.reading.formats import USUAL_NAMES, plain_name
 from widemax.data.reading.tables import format_of, scan_table, table_errors
+from widemax.data.reading.time_columns import guessed_time
 from widemax.vocabulary.spelling import quoted
 
 # Never guessed: what is to be a goal, a weight, an event or a search must be said.
@@ -84,6 +88,8 @@ class Log:
     """The row of the whole log at which each file starts."""
     event_weights: Mapping[str, float] = field(default_factory=dict)
     """How much each type of event counts."""
+    where: str = ""
+    """The condition that held for all rows."""
 
     def users(self) -> pl.Series:
         """Return who chose, strings or int64."""
@@ -133,11 +139,17 @@ class Log:
         def fault(row: int, message: str) -> ValueError:
             place = bisect_right(self.starts, row) - 1
             row_of_file = row - self.starts[place] + 1
+            # What else is missing is said at once: each reading of a log takes its time.
+            more = f"; {self._missing()}" if message in (MISSING_ID, MISSING_TIME) else ""
             return ValueError(
-                f"{self.files[place]}, column {column}, row {row_of_file:,}: {message}"
+                f"{self.files[place]}, column {column}, row {row_of_file:,}: {message}{more}"
             )
 
         return fault
+
+    def _missing(self) -> str:
+        needed = (self.columns.user, self.columns.item, self.columns.time)
+        return without_missing([self._column(name) for name in needed if name], self.where)
 
 
 def scan_log(
@@ -228,7 +240,7 @@ def log_of(
     left_out: NoRowError | None = None
     for path, table in tables:
         try:
-            part, columns = _scan_part(path, table, columns, where, typed=typed)
+            part, columns = _scan_part(path, table, columns, where, typed=typed, first=not parts)
         except NoRowError as error:
             # Of a folder of parts a condition may leave some alone.
             if not skip_empty:
@@ -255,7 +267,7 @@ def log_of(
         raise left_out
     if columns.event:
         _say_what_is_left_out(pl.concat(counts), weights)
-    return Log(parts, columns, not typed, files, starts[:-1], weights)
+    return Log(parts, columns, not typed, files, starts[:-1], weights, where)
 
 
 def _of_events(
@@ -285,14 +297,27 @@ def _say_what_is_left_out(counted: pl.DataFrame, weights: Mapping[str, float]) -
 
 
 def _scan_part(
-    path: Path | str, table: pl.LazyFrame, wanted: Columns, where: str, *, typed: bool
+    path: Path | str,
+    table: pl.LazyFrame,
+    wanted: Columns,
+    where: str,
+    *,
+    typed: bool,
+    first: bool,
 ) -> tuple[pl.LazyFrame, Columns]:
-    """Return the wanted columns of a table, and their names where they were guessed."""
+    """Return the wanted columns of a table, and their names where they were guessed.
+
+    Times are looked for by their values in the ``first`` table alone: others are to be like it.
+    """
     with table_errors(path):
         there = table.collect_schema().names()
-    if where:
-        table = _chosen(table, where, there, path, typed=typed)
     columns = Columns(*(_named(role, wanted, there, path) for role in _GUESSES))
+    if where:
+        ids = (columns.user, columns.item)
+        table = rows_where(table, where, path, ids=ids, typed=typed)
+    if first and not columns.time:
+        with table_errors(path):
+            columns = replace(columns, time=guessed_time(table, astuple(columns), path))
     names = [name for name in astuple(columns) if name]
     if len(set(names)) < len(names):
         raise ValueError(
@@ -309,34 +334,6 @@ def _scan_part(
     if not height:
         raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
     return part, columns
-
-
-def _chosen(
-    table: pl.LazyFrame, where: str, there: list[str], path: Path | str, *, typed: bool
-) -> pl.LazyFrame:
-    """Return the rows for which a condition of SQL holds; text that is all numbers counts as such.
-
-    Polars parses it: nothing of it is run as Python.
-    """
-    try:
-        condition = pl.sql_expr(where)
-        named = condition.meta.root_names()
-        if missing := [name for name in named if name not in there]:
-            raise ValueError(f"there is no column {missing[0]!r}: there are {listed(there)}")
-        if typed:
-            return table.filter(condition)
-        frame = table.collect()
-        numbers = frame.select(_as_numbers(frame[name]) for name in named)
-        # The rows as they were: a column of ids must not become one of fractions.
-        return frame.filter(numbers.select(condition).to_series().fill_null(False)).lazy()
-    except (pl.exceptions.PolarsError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"{path}: where = {quoted(where)} cannot be asked: {reason}") from error
-
-
-def _as_numbers(column: pl.Series) -> pl.Series:
-    numbers = column.cast(pl.Float64, strict=False)
-    return column if numbers.null_count() > column.null_count() else numbers
 
 
 def _named(role: str, wanted: Columns, there: list[str], path: Path | str) -> str:

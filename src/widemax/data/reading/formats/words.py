@@ -12,6 +12,8 @@ from widemax.data.reading.formats.base import ITEM, USER, FileHead, TableFormat
 from widemax.declarations import declare
 from widemax.declarations.shared import UNORDERED
 
+_FEWEST_LISTS = 3
+
 
 @declare.file_format("lists", traits=[UNORDERED])
 class ListsFormat(TableFormat):
@@ -43,6 +45,26 @@ class ListsFormat(TableFormat):
         row = is_user.cast(pl.Int64).cum_sum() - 1
         table = {USER: users.gather(row.filter(~is_user)), ITEM: word.filter(~is_user)}
         return pl.DataFrame(table).lazy()
+
+
+def may_be_lists(head: FileHead) -> bool:
+    """Return whether each line begins with a word of its own, as lists with words for keys do.
+
+    A text of a few lines may, too.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log"
+    >>> _ = path.write_text("u0 i13 i42\\nu1 i13\\nu2 i42 i7\\n")
+    >>> may_be_lists(FileHead(path))
+    True
+    """
+    rows = [line.split() for line in head.lines]
+    first = {row[0] for row in rows}
+    return (
+        len(rows) >= _FEWEST_LISTS
+        and len(first) == len(rows)
+        and all(len(row) > 1 and first.isdisjoint(row[1:]) for row in rows)
+    )
 
 
 @declare.file_format("pairs")
