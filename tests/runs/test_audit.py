@@ -145,10 +145,10 @@ def test_what_was_found_is_kept_whole_or_refused(data, tmp_path):
         run.stored_audit()
 
 
-@pytest.mark.parametrize("num_samples", [14, 15, 512])
+@pytest.mark.parametrize("num_samples", [14, 15, 800])
 def test_no_remedy_is_what_is_in_use_and_a_cap_is_said(num_samples, data, tmp_path):
-    """Of 30 items 15 are drawn at most, also where 512 were asked for or are the usual number."""
-    given = {} if num_samples == 512 else {"num_samples": num_samples}
+    """Of 30 items 15 are drawn at most, also where 800 are the usual number."""
+    given = {} if num_samples == 800 else {"num_samples": num_samples}
     config = Config(source="log", model="next-item", unique=True, steps=2, dimension=8, **given)
     assert config.num_samples == num_samples
     run = wm.train(data / "log.csv", config, folder=tmp_path / "run")

@@ -280,7 +280,7 @@ def _chosen_optimizer(training: Training) -> str:
     """Return which optimiser "auto" stands for; empty where one was named, or there is none."""
     from widemax.training.steps import AUTO, chosen_optimizer
 
-    if training.config.get("optimizer") != AUTO:
+    if training.config.get("optimizer", "") != AUTO:
         return ""
     name = chosen_optimizer(AUTO, len(training.source.vocabulary))
     return f", optimizer {name} (auto)"
