@@ -110,7 +110,7 @@ class Workshop:
     @property
     def _is_capped(self) -> bool:
         """Return whether the run draws fewer samples than its setting says."""
-        asked = self.config.get("num_samples", None)
+        asked = self.config.get("num_samples", 0)
         return isinstance(self.head, SamplerHead) and self.head.num_samples != asked
 
     @property
