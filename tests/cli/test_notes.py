@@ -29,6 +29,28 @@ def train(capfd, log, folder, *flags):
     return said
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--epochs", "2"), ", all 2 epochs: "),
+        (("--steps", "4"), ", as --steps 4 says: "),
+        (("--model", "popularity"), "finished after 1 step: "),
+    ],
+)
+def test_a_training_says_why_it_ended_and_which_optimiser_was_chosen(
+    flags, why, log, tmp_path, capfd
+):
+    given = () if "popularity" in flags else ("--optimizer", "auto", "--dimension", "4")
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", str(log), "--folder", str(tmp_path / "run"), *flags, *given])
+    said = capfd.readouterr().err
+    assert not stopped.value.code, said
+    (ended,) = [line for line in said.splitlines() if line.startswith("finished after ")]
+    assert ended.endswith(f"{why}{tmp_path / 'run'}")
+    (parts,) = [line for line in said.splitlines() if line.startswith("model ")]
+    assert parts.endswith(", optimizer dense-adam (auto)") == bool(given)
+
+
 def test_a_folder_does_not_drive_the_terminal(log, tmp_path, capfd):
     said = train(capfd, log, tmp_path / "a\x1b[31m[bold]b")
     assert "\x1b" not in said

@@ -27,7 +27,8 @@ UNUSED = [
     ({"sampler": "uniform", "distortion": 0.5}, "distortion .* sampler = market or unigram$"),
     # Where a method that is usually taken with one has the setting, that one is named as well.
     ({"model": "popularity", "item_features": "items.csv"},
-     "item_features .* it needs model = airbnb, airbnb-types, eges, sdm or two-tower$"),
+     "item_features .* it needs model = airbnb, airbnb-types, eges, sdm or two-tower; "
+     r"--titles \(titles\) shows the columns of a file with any model$"),
     ({"steps": 5, "epochs": 2}, "epochs has no effect with steps = 5"),
     ({"model": "next-item", "window": 2}, "window has no effect with model = 'next-item': it"),
     ({"validation_size": 0, "patience": 2}, "patience has no effect with validation_size = 0"),

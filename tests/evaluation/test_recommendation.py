@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -234,6 +235,10 @@ def test_a_target_that_was_seen_cannot_be_found_and_still_counts():
     report = evaluate_recommendations(Ranker(scores), held, ks=(2,))
     assert (report.unreachable, report.metrics()["recall@2"]) == (1, 0.5)
     assert "1 of them seen before" in str(report)
+    assert "--seen-items ranked" in str(report)
+    few = replace(report, targets=11)
+    assert "1 of them seen before and so out of reach" in str(few)
+    assert "--seen-items" not in str(few)
     report = evaluate_recommendations(Ranker(scores), held, ks=(2,), exclude_seen=False)
     assert (report.unreachable, report.metrics()["recall@2"]) == (0, 1.0)
 
@@ -305,9 +310,14 @@ def test_the_table_and_the_text_show_every_figure():
     ]
     assert rows[0][1] == str(report.means["recall@5"])
     assert f"{report.metrics()['tail_ndcg@10']:.4f}" in rows[-1][2]
-    assert len(str(report).splitlines()) == 3 + len(rows)
-    for row, line in zip(rows, str(report).splitlines()[3:], strict=True):
+    lines = str(report).splitlines()
+    assert len(lines) == 3 + len(rows) + 2
+    for row, line in zip(rows, lines[3:-2], strict=True):
         assert line.endswith(row[-1])
+    # What no user can guess is said below.
+    notes = "\n".join(lines[-2:])
+    for name in ("coverage", "gini", "popularity"):
+        assert f"{name}: " in notes
     assert "\nHR " in str(report)
     assert "\ntail NDCG " in str(report)
 

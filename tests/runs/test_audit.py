@@ -145,6 +145,33 @@ def test_what_was_found_is_kept_whole_or_refused(data, tmp_path):
         run.stored_audit()
 
 
+@pytest.mark.parametrize("num_samples", [14, 15, 800])
+def test_no_remedy_is_what_is_in_use_and_a_cap_is_said(num_samples, data, tmp_path):
+    """Of 30 items 15 are drawn at most, also where 800 are the usual number."""
+    given = {} if num_samples == 800 else {"num_samples": num_samples}
+    config = Config(source="log", model="next-item", unique=True, steps=2, dimension=8, **given)
+    assert config.num_samples == num_samples
+    run = wm.train(data / "log.csv", config, folder=tmp_path / "run")
+    found = audited(run, draws=200, tolerance=1e-4)
+    assert found.worst is not None
+    assert found.remedies, "other samplers are tried beside a cap, too"
+    assert all("num_samples" not in each.settings for each in found.remedies)
+    assert "more samples cannot be tried, at most 15 are drawn" in found.sentence
+    assert "number of samples is not what is wrong" not in found.sentence
+    assert "--head full" in found.sentence
+    assert "evaluates 30 outputs" in found.sentence
+    # A command with a remedy can be typed: no more are asked for than can be drawn.
+    for remedy in found.remedies:
+        assert remedy.minimal.get("num_samples", 0) <= 15
+
+
+def test_a_remedy_of_more_samples_is_tried_where_there_is_room(data, tmp_path):
+    run = trained(data, tmp_path / "run", model="next-item", unique=True, num_samples=3)
+    found = audited(run, draws=200, tolerance=1e-4)
+    assert {"num_samples": 12} in [each.settings for each in found.remedies]
+    assert "cannot be tried" not in found.sentence
+
+
 def widemax(*arguments, code=0):
     found = CliRunner().invoke(app, [str(each) for each in arguments])
     assert found.exit_code == code, (arguments, found.output, found.exception)

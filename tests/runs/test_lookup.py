@@ -1,6 +1,7 @@
 """Items by their titles: in recommend, similar and find, and what is said where none is meant."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -59,8 +60,12 @@ def test_a_key_or_the_title_of_one_item_names_it(run, text, key):
 
 
 def test_what_names_several_items_or_none_is_an_error(run):
-    with pytest.raises(ValueError, match=r"'Sabrina' is in the titles of 2 items: \d \(Sabrina "):
+    with pytest.raises(
+        ValueError, match=r"'Sabrina' is in the titles of 2 items: \d \(Sabrina "
+    ) as told:
         run.similar("Sabrina")
+    key = re.search(r"; the key of one names it alone, such as (\d)$", str(told.value))[1]
+    assert run.similar(key) == run.similar(int(key))
     with pytest.raises(ValueError, match=r"'Het' is neither a key .*; did you mean 'Heat \(1995"):
         run.recommend(["Het"])
     with pytest.raises(ValueError, match=r"'' is neither a key nor in a title of .*run$"):

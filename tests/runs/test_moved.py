@@ -93,8 +93,15 @@ def test_a_moved_run_on_text_answers_without_its_text(tmp_path):
 
 def test_who_is_asked_for_is_named_if_unknown(log, tmp_path):
     run = wm.train(log / "log.csv", wm.Config(model="popularity"), folder=tmp_path / "run")
-    with pytest.raises(ValueError, match="user 'nobody' is not among the 30 users of"):
+    with pytest.raises(
+        ValueError, match=r"user 'nobody' is not among the 30 users of .*, such as '"
+    ):
         run.recommend(user="nobody")
+    with pytest.raises(
+        ValueError, match=r"user '3' is not among the 30 .*; nearest: 'u3'$"
+    ) as told:
+        run.recommend(user="3")
+    assert told.value.suggestions == ["u3"]
     with pytest.raises(ValueError, match="give a history or a user"):
         run.recommend()
     assert [each.key for each in run.history("u3")] == [f"i{item}" for item in range(3, 9)]

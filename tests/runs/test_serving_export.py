@@ -138,9 +138,18 @@ def test_a_language_model_is_served_too(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "to", "reason"),
     [
-        ({"head": "hierarchical"}, "serving", "NextItem with HierarchicalHead are not"),
-        ({"model": "popularity"}, "onnx", "Popularity has no encoder to export: it counts"),
-        ({"model": "popularity"}, "serving", "Popularity with .* are not"),
+        ({"head": "hierarchical"}, "serving", r"^model next-item with head hierarchical cannot be"),
+        ({"model": "popularity"}, "onnx", r"^model popularity cannot be exported to onnx: it has"),
+        (
+            {"model": "item-knn"},
+            "serving",
+            r"^model item-knn cannot be .*: it has no encoder; next",
+        ),
+        (
+            {"model": "item2vec"},
+            "serving",
+            r"^model item2vec cannot be exported to serving: it has",
+        ),
         ({"model": "eges"}, "onnx", "EGES has no dense encoder to export"),
     ],
 )

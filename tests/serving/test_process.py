@@ -57,7 +57,18 @@ def test_a_signal_ends_it_after_what_is_under_way(shop, number, code):
         assert not found or found[0].status_code == 200
         errors = process.stderr.read()
         assert "Traceback" not in errors
-        assert errors.startswith("towers: step")
+        assert errors.startswith(f"loading {shop / 'towers'}\ntowers: step")
+
+
+def test_what_is_loaded_is_said_before_anything_large_is(monkeypatch):
+    def stop(*names):
+        raise ValueError("torch would be loaded from here on")
+
+    monkeypatch.setattr("widemax.runs.description.check_run", lambda folder: None)
+    monkeypatch.setattr("widemax.cli.serve.import_extra", stop)
+    result = CliRunner().invoke(app, ["serve", "runs/a", "runs/\x1bb"])
+    assert "torch would be" in str(result.exception)
+    assert result.stderr == "loading runs/a, runs/\\x1bb\n"
 
 
 def test_it_listens_on_this_machine_alone(shop):

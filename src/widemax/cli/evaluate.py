@@ -135,8 +135,9 @@ def _evaluate_log(
             "users": report.users,
             "targets": report.targets,
         }
+        notes = {"looks_ahead": run.looks_ahead} if other is None and run.looks_ahead else {}
         errors = {"standard_errors": report.standard_errors()}
-        typer.echo(strict_json({**counts, **report.metrics(), **errors}))
+        typer.echo(strict_json({**counts, **report.metrics(), **errors, **notes}))
         return
     typer.echo(f"{printable(protocol)}\n{report}")
     if other is not None and report.unreachable == report.targets:
@@ -145,8 +146,6 @@ def _evaluate_log(
             "evaluate without --data asks for what was held out of it",
             err=True,
         )
-    if other is None and run.looks_ahead:
-        typer.echo(f"note: {run.looks_ahead}", err=True)
 
 
 def _test_words(run: Run, similarity: list[Path], analogies: list[Path], *, as_json: bool) -> None:

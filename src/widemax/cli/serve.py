@@ -85,6 +85,7 @@ def serve_runs(
     """Load runs, say where they are served, and serve them."""
     from widemax.runs.description import check_run
     from widemax.runs.map import check_map_method
+    from widemax.serving.limits import Limits
 
     address = database_of(database, table)
     if address is not None and len(runs) > 1:
@@ -92,13 +93,15 @@ def serve_runs(
     if query_timeout is not None and address is None:
         raise ValueError("--query-timeout is for --from: without it no database is asked")
     check_map_method(map_by)
-    for module in ("fastapi", "uvicorn", "prometheus_client"):
-        import_extra("serve", module)
+    limits = Limits(seconds=timeout, concurrent=concurrent)
     for folder in runs:
         check_run(folder)
+    # Before anything large is loaded: a slow machine must not look dead.
+    typer.echo(f"loading {', '.join(printable(folder) for folder in runs)}", err=True)
+    for module in ("fastapi", "uvicorn", "prometheus_client"):
+        import_extra("serve", module)
     with starting():
         from widemax.serving.fleet import Fleet
-        from widemax.serving.limits import Limits
         from widemax.serving.server import address_of, listen, make_server
         from widemax.serving.store_pool import QUERY_SECONDS, TablePlace
         from widemax.stores.searching import DEFAULT_TABLE
@@ -108,7 +111,6 @@ def serve_runs(
         seconds = QUERY_SECONDS if query_timeout is None else query_timeout
         place = TablePlace(address, table or DEFAULT_TABLE, seconds)
 
-    limits = Limits(seconds=timeout, concurrent=concurrent)
     # Before the runs are loaded: a port that is taken should not be found out after a minute.
     bound = listen(host, port)
     with waiting(f"loading {', '.join(map(str, runs))}"):

@@ -223,7 +223,8 @@ def train_run(
             display.say(f"saved; continue with: {shlex.join(command)}")
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
-    display.say(f"{_FINISHED[progress.finished]} after {steps}: {folder}")
+    why = "" if training.refits else _why(training.config, progress)
+    display.say(f"{_FINISHED[progress.finished]} after {steps}{why}: {folder}")
     together.wait()
     # Patience that is spent is no length, and what is fitted at once has none.
     lengths = progress.finished != "patience" and "epochs" in training.config.options
@@ -265,6 +266,25 @@ def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
         f"{metric} still {'fell' if sign < 0 else 'rose'}, by {share:.1%} over the last third: "
         f"{_longer(config, progress)} would go on"
     ).replace("%", " %")
+
+
+def _why(config: Config, progress: TrainingProgress) -> str:
+    """Return what set the number of steps at which a training ended; the rest says it itself."""
+    if progress.finished != "steps" or "epochs" not in config.options:
+        return ""  # what is fitted at once has no length
+    if config.steps:
+        return f", as {config.options['steps'].flag} {config.steps} says"
+    return f", all {config.epochs:,} epochs" if config.epochs > 1 else ", one epoch"
+
+
+def _chosen_optimizer(training: Training) -> str:
+    """Return which optimiser "auto" stands for; empty where one was named, or there is none."""
+    from widemax.training.steps import AUTO, chosen_optimizer
+
+    if training.config.get("optimizer", "") != AUTO:
+        return ""
+    name = chosen_optimizer(AUTO, len(training.source.vocabulary))
+    return f", optimizer {name} (auto)"
 
 
 def _longer(config: Config, progress: TrainingProgress) -> str:
@@ -325,7 +345,7 @@ class _Display:
             f"{source.kind}: {len(source.vocabulary):,} classes, "
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
-        self.say(names)
+        self.say(f"{names}{_chosen_optimizer(training)}")
         for whose, table in (("items", source.item_features), ("users", source.user_features)):
             if table is not None:
                 columns = [each.field for each in table.schema.fields]
@@ -368,8 +388,8 @@ class _Display:
         """Say that the last fit begins, and show how far it is from now on."""
         assert training.split.final is not None
         total, done = training.loop.plan.total_steps, training.loop.progress.step
-        ended = _FINISHED[chosen.finished].rstrip(",")
-        self.say(f"{ended} after {chosen.step:,} steps; chosen was {chosen.chosen_step:,}")
+        ended, why = _FINISHED[chosen.finished].rstrip(","), _why(training.config, chosen)
+        self.say(f"{ended} after {chosen.step:,} steps{why}; chosen was {chosen.chosen_step:,}")
         self.say(
             f"refit on training and validation data, {len(training.split.final.values):,} in all, "
             f"for {total:,} steps{f', resumed at step {done:,}' if done else ''}"

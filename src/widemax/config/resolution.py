@@ -26,6 +26,9 @@ PER_EXAMPLE = "per-example"
 
 AUTO_ORDER = "auto"
 
+_INSTEAD = {"item_features": "--titles (titles) shows the columns of a file with any model"}
+"""What else may have been wanted of a setting that a method does not have."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
@@ -355,7 +358,8 @@ def _no_effect(
         f"{kind} = {one_of([name for its_kind, name in owners if its_kind == kind])}"
         for kind in kinds
     )
-    return f"has no effect with {chosen}: it needs {wanted}"
+    hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+    return f"has no effect with {chosen}: it needs {wanted}{hint}"
 
 
 def _wordless(name: str, value: Value, option: Option, parts: Mapping[str, Declaration]) -> str:

@@ -8,6 +8,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+_MUCH = 0.1
+"""The share of targets out of reach from which a report says how they are ranked."""
+_EXPLAINED = (
+    "coverage: share of all items that are on some list; gini: how unevenly lists share them out, "
+    "from 0 (all alike) to 1 (always the same few);",
+    "popularity: how often what is recommended was chosen in training, on average",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mean:
@@ -116,6 +124,8 @@ class RecommendationReport:
         text = f"{self.users:,} users, {self.targets:,} targets"
         if self.unreachable:
             text += f", {self.unreachable:,} of them seen before and so out of reach"
+            if self.unreachable >= _MUCH * self.targets:
+                text += " (a run trained with --seen-items ranked is asked for them, too)"
         lines = [text]
         if self.buckets:
             parts = (f"{part.name} {part.targets:,}" for part in self.buckets)
@@ -123,6 +133,8 @@ class RecommendationReport:
         head = ("", *(f"@{k}" for k in self.ks))
         for name, *row in (head, *self.table()):
             lines.append(f"{_printed(name):<14}" + "".join(f"{cell:>18}" for cell in row))
+        if self.catalogue:
+            lines += _EXPLAINED
         return "\n".join(lines)
 
 

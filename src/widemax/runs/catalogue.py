@@ -18,6 +18,7 @@ from widemax.vocabulary.spelling import (
     Key,
     UnknownNameError,
     key_like,
+    near_or_some,
     nearest_spellings,
     quoted,
 )
@@ -176,11 +177,10 @@ class Catalogue:
         total = len(self.keys)
         first = self.keys.keys_at(range(min(total, MOST_COMPARED)))
         near = nearest_spellings(key, first)
-        hint = f"; nearest: {', '.join(map(quoted, near))}" if near else ""
-        if not near and first:
-            hint = f", such as {', '.join(map(quoted, first[:_MOST_SHOWN]))}"
         return UnknownNameError(
-            f"{quoted(key)} is not among the {total:,} keys of {self.folder}{hint}", near
+            f"{quoted(key)} is not among the {total:,} keys of {self.folder}"
+            f"{near_or_some(near, first)}",
+            near,
         )
 
     def _listed_rows(self, keys: Sequence[Key]) -> list[int] | None:
@@ -232,11 +232,13 @@ class Catalogue:
             raise UnknownNameError(
                 f"{wanted} is neither a key nor in a title of {self.folder}{hint}", near
             )
+        keys = [str(each) for each in self.keys.keys_at(ids[:_MOST_NAMED])]
         some = ", ".join(f"{each.key} ({each.title})" for each in self.find(text, k=_MOST_NAMED))
         more = "" if len(ids) <= _MOST_NAMED else f" and {len(ids) - _MOST_NAMED:,} more"
         raise UnknownNameError(
-            f"{wanted} is in the titles of {len(ids):,} items: {some}{more}",
-            [str(each) for each in self.keys.keys_at(ids[:_MOST_NAMED])],
+            f"{wanted} is in the titles of {len(ids):,} items: {some}{more}; the key of one names "
+            f"it alone, such as {keys[0]}",
+            keys,
         )
 
 

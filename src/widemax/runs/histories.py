@@ -17,8 +17,8 @@ from widemax.vocabulary.spelling import (
     Key,
     UnknownNameError,
     key_like,
+    near_or_some,
     nearest_spellings,
-    quoted,
 )
 
 HISTORIES = "histories.parquet"
@@ -112,10 +112,9 @@ def unknown_user(path: Path, folder: Path, user: Key | None) -> UnknownNameError
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         first = table.select(USER).head(MOST_COMPARED).collect()[USER].cast(pl.String).to_list()
     near = nearest_spellings(user, first)
-    hint = f"; nearest: {', '.join(map(quoted, near))}" if near else ""
     return UnknownNameError(
         f"user {shortened(repr(user))} is not among the {num_users(path):,} users of "
-        f"{folder}{hint}",
+        f"{folder}{near_or_some(near, first)}",
         near,
     )
 

@@ -334,8 +334,9 @@ class Run:
     def class_vectors(self) -> KeyedVectors:
         """Return the vectors that hidden states are compared with, to be searched by them."""
         if not isinstance(self.model.head, ScorerHead):
-            name = type(self.model.head).__name__
-            raise ValueError(f"{name} has no class vectors to search: it is no table of them")
+            parts = self.config.parts
+            named = parts["head" if "head" in parts else "model"]
+            raise ValueError(f"{named.kind} {named.name} has no class vectors to search")
         vectors = class_vectors_of(self.model.head).detach().float()
         return KeyedVectors(self.vocabulary.keys, vectors)
 

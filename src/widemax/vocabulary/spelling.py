@@ -12,6 +12,7 @@ MOST_COMPARED = 10_000
 """Of the keys, which are in falling count, so many are compared with a misspelt one."""
 
 _LONGEST_KEY_SHOWN = 64
+_MOST_NEAR = 3
 _WHOLE = re.compile("-?[0-9]{1,19}")
 
 
@@ -64,12 +65,31 @@ def not_among(key: object, first: Sequence[Key], total: int) -> str:
 def nearest_spellings(key: object, first: Sequence[Key]) -> list[str]:
     """Return at most three of some keys that are spelt most like another.
 
-    >>> nearest_spellings("tae", ["tea", "rum"])
-    ['tea']
+    >>> nearest_spellings("tae", ["tea", "rum"]), nearest_spellings("3", ["u0001", "u0003"])
+    (['tea'], ['u0003'])
     """
     if not isinstance(key, str) or len(key) > _LONGEST_KEY_SHOWN:
         return []
     from difflib import get_close_matches
 
     short = [text for text in map(str, first) if len(text) <= _LONGEST_KEY_SHOWN]
-    return get_close_matches(key, short)
+    return _numbered(key, short) or get_close_matches(key, short)
+
+
+def _numbered(key: str, short: Sequence[str]) -> list[str]:
+    """Return at most three keys that are a number with something before it, such as u0003 for 3."""
+    if not key.isdecimal():
+        return []
+    wanted = re.compile(rf"(.*[^0-9])?0*{key.lstrip('0') or '0'}")
+    return [text for text in short if wanted.fullmatch(text)][:_MOST_NEAR]
+
+
+def near_or_some(near: Sequence[str], first: Sequence[Key]) -> str:
+    """Return the end of a message about a missing key: the nearest ones, or else what some are.
+
+    >>> near_or_some(["tea"], ["tea", "rum"]), near_or_some([], ["tea", "rum"])
+    ("; nearest: 'tea'", ", such as 'tea', 'rum'")
+    """
+    if near:
+        return f"; nearest: {', '.join(map(quoted, near))}"
+    return f", such as {', '.join(map(quoted, first[:_MOST_NEAR]))}" if first else ""

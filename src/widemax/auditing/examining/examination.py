@@ -78,6 +78,7 @@ class Examination:
             objects=self.examples.objects,
             step=step,
             seed=self.seed,
+            most_samples=self.workshop.most_samples,
         )
         if report.aim == "softmax" and found.worst is not None:
             remedies = [self._tried(change) for change in self.workshop.cheapest()]

@@ -44,6 +44,8 @@ class RunAudit:
     """The step of the checkpoint."""
     seed: int
     """That of the draws and the choice of examples."""
+    most_samples: int | None = None
+    """How many can be drawn, where so few more were no remedy to try; None: more, or no number."""
 
     @property
     def verdict(self) -> Verdict:
@@ -120,7 +122,9 @@ class RunAudit:
 
     def _advice(self) -> str:
         helpful = self.helpful[:2]
-        if self.verdict == "biased":
+        if self.most_samples is not None:
+            start = f"more samples cannot be tried, at most {self.most_samples:,} are drawn"
+        elif self.verdict == "biased":
             samples = next((e for e in self.remedies if set(e.settings) == {"num_samples"}), None)
             many = (
                 f"with {samples} it is still {_percent(self.bias_with(samples))}, so "
@@ -130,13 +134,22 @@ class RunAudit:
             start = f"{many}the number of samples is not what is wrong"
         else:
             start = ""
+        end = "" if self.most_samples is None else f"; {self._exact()}"
         if not helpful:
-            tried = ", ".join(map(str, self.remedies)) or "nothing"
-            none = f"what was tried does not help ({tried})"
-            return f"{start}; {none}" if start else none
+            tried = ", ".join(map(str, self.remedies)) or ("" if start else "nothing")
+            none = f"what was tried does not help ({tried})" if tried else ""
+            return "; ".join(filter(None, (start, none))) + end
         brings = " or ".join(f"{each} ({_percent(self.bias_with(each))})" for each in helpful)
         verb = "brings" if len(helpful) == 1 else "bring"
-        return f"{start}: {brings} {verb} it down" if start else f"{brings} {verb} it down"
+        return (f"{start}: " if start else "") + f"{brings} {verb} it down{end}"
+
+    def _exact(self) -> str:
+        """Say what the exact softmax would cost, where nearly all classes are drawn anyway."""
+        return (
+            "the exact softmax (--head full) has no bias, and evaluates "
+            f"{self.report.num_classes:,} outputs for an example where this evaluates "
+            f"{self.cost.outputs:,.0f}"
+        )
 
 
 def _figures(report: AuditReport, group: str) -> GradientFigures:

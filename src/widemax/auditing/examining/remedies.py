@@ -20,6 +20,8 @@ from widemax.heads.base import SamplerHead
 from widemax.models.building import RunSetup
 
 _FACTOR = 4
+_ROOM = 2
+"""Fewer than so many times as many samples do not show whether a bias falls as they grow."""
 _SAMPLERS = ("unigram", "log-uniform", "uniform")
 
 
@@ -88,9 +90,12 @@ class Workshop:
                 sampler = setup.sampler if self._is_new("sampler", settings) else self.head.sampler
                 objective = setup.objective if "objective" in config.parts else None
             number = setup.num_samples
+            if number is not None and number != config.num_samples:
+                if "num_samples" in settings or not self._is_capped:
+                    return None
+                # Beside what the run draws, too, fewer classes than were asked for.
+                config = revised(config, self.data.kind, {"num_samples": number})
         except ValueError:
-            return None
-        if config.has("num_samples") and number != config.num_samples:
             return None
         head = self.head.with_sampler(sampler, number)
         if isinstance(head, SampledHead) and objective is not None:
@@ -101,6 +106,20 @@ class Workshop:
         """Return whether a change concerns the sampler: one that has learned is kept otherwise."""
         own = {option.name for option in self.config.parts[slot].options} - {"num_samples"}
         return slot in settings or bool(own & settings.keys())
+
+    @property
+    def _is_capped(self) -> bool:
+        """Return whether the run draws fewer samples than its setting says."""
+        asked = self.config.get("num_samples", 0)
+        return isinstance(self.head, SamplerHead) and self.head.num_samples != asked
+
+    @property
+    def most_samples(self) -> int | None:
+        """How many can be drawn, where that is hardly more than are drawn; else None."""
+        if not isinstance(self.head, SamplerHead) or not self.config.has("num_samples"):
+            return None
+        most, now = self.head.sampler.max_samples, self.head.num_samples or 1
+        return most if most is not None and most < _ROOM * now else None
 
     def with_samples(self, number: int) -> Change | None:
         """Return the head with another number of samples; None where it cannot draw so many."""
@@ -125,7 +144,7 @@ class Workshop:
             asked.append({"distortion": 1.0})
         else:
             asked.append({"sampler": other[0]})
-        if self.config.has("num_samples"):
+        if self.config.has("num_samples") and self.most_samples is None:
             asked.append({"num_samples": self._more()})
         for settings in asked:
             change = self.changed(**settings)
@@ -137,4 +156,4 @@ class Workshop:
         assert isinstance(self.head, SamplerHead)
         now = self.head.num_samples or 1
         most = self.head.sampler.max_samples
-        return _FACTOR * now if most is None else max(min(_FACTOR * now, most), now)
+        return _FACTOR * now if most is None else min(_FACTOR * now, most)

@@ -30,9 +30,18 @@ CONTEXT, HIDDEN, QUERY, ITEM, VECTOR = "context", "hidden", "query", "item", "ve
 @declare.export("onnx", help="An ONNX model of the encoder.", traits=["run"])
 def export_onnx(path: str | Path, run: Run) -> None:
     """Write the encoder of a run as an ONNX model."""
-    if getattr(run.model, "encoder", None) is None:
-        raise ValueError(f"{type(run.model).__name__} has no encoder to export: it counts")
+    check_encoder(run, "onnx")
     write_onnx_encoder(path, run.model, reach=run.reach, about=described(run))
+
+
+def check_encoder(run: Run, format: str) -> None:
+    """Refuse a run whose model reads no history by an encoder: baselines, and vectors alone."""
+    if getattr(run.model, "encoder", None) is None:
+        raise ValueError(
+            f"model {run.config.model} cannot be exported to {format}: it has no encoder; "
+            "next-item, sasrec, two-tower and others that gradients train have one, and widemax "
+            "serve answers for every run"
+        )
 
 
 def described(run: Run) -> dict[str, str]:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from widemax.declarations import declare
 from widemax.extras import import_extra
 from widemax.runs.export.faiss import ABOUT_FILE, INDEX_FILE, VOCABULARY_FILE, export_faiss
-from widemax.runs.export.onnx import described, export_onnx, scorer_of, write_onnx_items
+from widemax.runs.export.onnx import (
+    check_encoder,
+    described,
+    export_onnx,
+    scorer_of,
+    write_onnx_items,
+)
 from widemax.scoring.tower import TowerScorer
 from widemax.storage.files import make_folder
 from widemax.storage.manifest import file_sha256, write_manifest
@@ -35,11 +41,13 @@ def export_serving(path: str | Path, run: Run) -> None:
     features, ``items.onnx`` computes rows of new ones. ``serving.json`` names the run and the
     sha256 of each file; it is written last, so that files of two exports do not match it.
     """
+    check_encoder(run, "serving")
     scorer = scorer_of(run.model)
     if scorer is None:
+        parts = [run.config.parts[slot] for slot in ("model", "head") if run.config.has(slot)]
+        named = " with ".join(f"{part.kind} {part.name}" for part in parts)
         raise ValueError(
-            "serving needs classes that are ranked by the products of vectors, and those of "
-            f"{type(run.model).__name__} with {type(run.model.head).__name__} are not"
+            f"{named} cannot be exported to serving: it does not rank items by products of vectors"
         )
     for extra in ("onnx", "faiss"):
         import_extra(extra)  # before there is a folder, which would stay empty
