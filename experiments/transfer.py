@@ -62,6 +62,7 @@ VARIANTS = {
         "--temperature 0.14",
         "--distortion 0.75",
         "--optimizer dense-adam",
+        "--optimizer dense-adam --averaging auto",
     ),
     "sasrec": (
         "",
