@@ -145,11 +145,6 @@ def test_a_language_model_is_served_too(tmp_path):
             "serving",
             r"^model item-knn cannot be .*: it has no encoder; next",
         ),
-        (
-            {"model": "item2vec"},
-            "serving",
-            r"^model item2vec cannot be exported to serving: it has",
-        ),
         ({"model": "eges"}, "onnx", "EGES has no dense encoder to export"),
     ],
 )
