@@ -309,6 +309,9 @@ def test_settings_reach_the_routing_and_the_attention():
 
 # Scores that serve are those that are trained
 
+# Cosines are usual; these tests are of the lengths that interests have, and of plain products.
+DOTS = {"similarity": "dot", "temperature": 1.0, "bias": False, "sampler": "uniform"}
+
 
 def all_at_once(num_classes, power=BEST_ALONE, **settings):
     """A model in float64 whose proposal is every class, at log-count 0."""
@@ -317,6 +320,7 @@ def all_at_once(num_classes, power=BEST_ALONE, **settings):
         dimension=4,
         num_interests=3,
         attention_power=power,
+        **{name: DOTS[name] for name in ("similarity", "temperature")},
         bias=True,
         **settings,
     ).double()
@@ -434,7 +438,15 @@ def two_of_many(num_classes=400, rows=1000):
 def test_interests_can_be_sure_among_many_items_of_length_1():
     """Squash alone keeps scores within ±1: no loss here could fall below log(1 + 399/e²) = 4.0."""
     batch = two_of_many()
-    model = MIND.create(torch.ones(400), dimension=32, num_interests=2, head="full")
+    model = MIND.create(
+        torch.ones(400),
+        dimension=32,
+        num_interests=2,
+        head="full",
+        similarity="dot",
+        temperature=1.0,
+        bias=False,
+    )
     table = model.encoder.items.weight
     table.data = nn.functional.normalize(table.data, dim=1)
     table.requires_grad_(False)
@@ -484,6 +496,7 @@ def both_found(num_interests):
         num_interests=num_interests,
         num_samples=num_classes // 2,
         initial_gain=1.0,
+        **DOTS,
     )
     examples = model.windows(train, max_history=20, window=1)
     steps = GradientSteps(model, RowAdam(model.parameters()), examples, batch_size=256)

@@ -99,7 +99,8 @@ def test_the_kernel_has_no_other_precision():
 
 
 def test_a_checkpoint_of_another_device_is_refused(log, tmp_path, monkeypatch):
-    training = prepare(log, wm.Config(model="next-item", **SETTINGS), tmp_path / "run")
+    config = wm.Config(model="next-item", averaging=0.0, **SETTINGS)
+    training = prepare(log, config, tmp_path / "run")
     state = training.loop.steps.state()
     monkeypatch.setattr(training.loop.steps, "device", torch.device("cpu", 0))
     with pytest.raises(ValueError, match="cannot go on from a checkpoint of another device"):

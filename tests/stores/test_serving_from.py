@@ -37,7 +37,12 @@ def train_on(log, folder, epochs):
     """Train a run, or go on with it; the last checkpoint is the best."""
     titles = str(log.parent / "items.csv")
     config = wm.Config(
-        model="next-item", dimension=4, epochs=epochs, validation_size=0, titles=titles
+        model="next-item",
+        dimension=4,
+        epochs=epochs,
+        validation_size=0,
+        titles=titles,
+        averaging=0.0,  # an epoch is too short to move a mean
     )
     return wm.train(log, config, folder=folder, resume=folder.exists())
 

@@ -23,9 +23,6 @@ from widemax.serving.limits import Limits
 _KEEP_ALIVE_SECONDS = 30
 _SHUTDOWN_SECONDS = 10
 _LONGEST_HEAD = 2**16
-_HELD_BYTES = 512
-"""What may wait to be sent until all questions that have come are answered: the head of an answer,
-not its body, which would wait for the answers to others."""
 _SWITCH_SECONDS = 0.0005
 """How long a thread of Python may go on while another waits: answers are short."""
 
@@ -156,7 +153,6 @@ def _protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            transport.set_write_buffer_limits(high=_HELD_BYTES)
             self._wait_for_head()
 
         def data_received(self, data: bytes) -> None:
