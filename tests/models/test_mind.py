@@ -463,7 +463,9 @@ def test_interests_can_be_sure_among_many_items_of_length_1():
 
 def test_the_gain_starts_where_told_and_is_part_of_the_state():
     assert MIND.create(torch.ones(10)).encoder.gain.item() == 8.0
-    model = MIND.create(torch.ones(10), initial_gain=3.0)
+    with pytest.raises(ValueError, match="initial_gain has no effect with similarity = 'cosine'"):
+        MIND.create(torch.ones(10), initial_gain=3.0)
+    model = MIND.create(torch.ones(10), initial_gain=3.0, **DOTS)
     assert model.encoder.gain.item() == 3.0
     assert model.state_dict()["encoder.gain"].item() == 3.0
     with pytest.raises(ValueError, match=r"initial_gain must be a number between 0\.001 and 1000"):

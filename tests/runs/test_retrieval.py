@@ -73,6 +73,8 @@ def config_for(model, log, **given):
         **({"learning_rate": 0.02} if model not in ("airbnb", "eges", "item2vec") else {}),
         **({"learning_rate": 0.2} if model in ("airbnb", "eges", "item2vec") else {}),
         **({"hidden_size": 16} if model == "two-tower" else {}),
+        # A gain is of lengths, which cosines do not have.
+        **({"similarity": "dot", "temperature": 1.0, "bias": False} if model == "mind" else {}),
     }
     return config_with(model, **{**options, **given})
 

@@ -27,6 +27,7 @@ from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 from widemax.validation import check_not_negative
 
+_GAIN = 8.0
 _BEST_ALONE = 1000.0
 """The attention power that stands for an infinite one, which no file of settings can hold."""
 
@@ -47,8 +48,9 @@ _BEST_ALONE = 1000.0
         Option("routing_iterations", 3, "Iterations of capsule routing.", least=1, most=100),
         Option(
             "initial_gain",
-            8.0,
-            "What interests, which are shorter than 1, are multiplied by at first; it is learned.",
+            _GAIN,
+            "What interests, which are shorter than 1, are multiplied by at first where similarity "
+            "is dot; it is learned.",
             least=1e-3,
             most=1e3,
         ),
@@ -97,6 +99,11 @@ class MIND(HistoryModel):
     def build(cls, setup: Setup) -> Self:
         """Return the untrained model of a run."""
         options = setup.options
+        if options.initial_gain != _GAIN and getattr(options, "similarity", "") == "cosine":
+            raise ValueError(
+                "initial_gain has no effect with similarity = 'cosine', for which interests of all "
+                f"lengths are alike, got {options.initial_gain}"
+            )
         encoder = MINDEncoder(
             setup.num_classes,
             options.dimension,
