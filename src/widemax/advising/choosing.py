@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from widemax.advising.machine import Machine
 from widemax.advising.memory import memory_of
 from widemax.advising.situation import LANGUAGE_NEEDS, Situation
-from widemax.advising.work import work_of
+from widemax.advising.work import settled, work_of
 from widemax.config import Config
 from widemax.declarations import Value
-from widemax.training.steps import chosen_averaging, chosen_optimizer
 
 FEW_CLASSES = 12_000
 """Up to so many classes the exact softmax is taken."""
@@ -256,7 +255,7 @@ class Choice:
             return
         if config.optimizer == "dense-adam":
             self._decide("optimizer", "adam", "It updates only the rows that a batch used.")
-        if chosen_averaging(config.averaging, self.situation.num_classes):
+        if settled(config, self.situation.num_classes).averaging:
             self._decide("averaging", 0.0, "A mean of the weights is a pass over all rows.")
 
     def _choose_numbers(self) -> None:
@@ -302,21 +301,19 @@ class Choice:
         limit = self.situation.memory
         if not limit or self._memory() <= limit:
             return
-        config = self.config
+        config = settled(self.config, self.situation.num_classes)
         if config.has("optimizer") and config.optimizer != "rowwise-adagrad":
             before = self._memory()
-            usual = chosen_optimizer(config.optimizer, self.situation.num_classes)
             rate = _ROW_RATE * config.learning_rate
             self._decide("optimizer", "rowwise-adagrad", "One number of state a row.")
             if self.settings["optimizer"] == "rowwise-adagrad":
                 self._decide("learning_rate", rate, "Adagrad by rows wants 50 times Adam's.")
                 saved = _gigabytes(before - self._memory())
                 self.reasons[-2] = self.reasons[-2]._replace(
-                    why=f"One number of state for each row instead of {usual}'s for each "
+                    why=f"One number of state for each row instead of {config.optimizer}'s for each "
                     f"parameter, which saves {saved}."
                 )
-        averaging = chosen_averaging(config.get("averaging", 0.0), self.situation.num_classes)
-        if self._memory() > limit and averaging:
+        if self._memory() > limit and config.get("averaging", 0.0):
             self._decide("averaging", 0.0, "A mean of the weights is another copy of them.")
         drawn_by_table = config.get("sampler", "") == "unigram"
         if config.get("objective", "") == "negative-sampling":

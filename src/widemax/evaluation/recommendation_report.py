@@ -11,8 +11,8 @@ from torch import Tensor
 _MUCH = 0.1
 """The share of targets out of reach from which a report says how they are ranked."""
 _EXPLAINED = (
-    "coverage: share of all items that are on some list; gini: how unevenly lists share them out, "
-    "from 0 (all alike) to 1 (always the same few);",
+    "coverage: share of all items that are on some list",
+    "gini: how unevenly lists share them out, from 0 (all alike) to 1 (always the same few)",
     "popularity: how often what is recommended was chosen in training, on average",
 )
 

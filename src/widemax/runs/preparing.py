@@ -57,7 +57,7 @@ from widemax.training.checkpoints import CheckpointStore
 from widemax.training.loop import Loop, Plan, Progress
 from widemax.training.range_test import LOWEST_RATE, RangeTest, range_test
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import AUTO_RATE, FitSteps, GradientSteps, Steps
+from widemax.training.steps import AUTO, FitSteps, GradientSteps, Steps
 from widemax.training.together import ALONE, Together
 from widemax.training.tracking import JsonLines, MLflow, TensorBoard, Tracker, check_tracking
 from widemax.vectors import KeyedVectors
@@ -299,7 +299,7 @@ def prepare(
         _check_features(config, data)
     refits = _refits(config, split)
     tested = None
-    if config.get("learning_rate", 0.0) == AUTO_RATE:
+    if config.get("learning_rate", 0.0) == AUTO:
         tested = _range_test(config, data, split, learned, together, on_range_test)
         config = config.changed(learning_rate=tested.rate)
     with ThreadPoolExecutor(1) as beside:

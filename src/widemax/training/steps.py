@@ -73,10 +73,9 @@ class EpochExamples(Examples, Protocol):
 LEARNING_RATE = Option(
     "learning_rate", 0.001, "The learning rate after the warm-up.", least=1e-12, most=1000.0
 )
-AUTO_RATE = "auto"
-"""Has a range test choose the learning rate, before the training."""
 AUTO = "auto"
-"""Has the number of classes choose the optimiser, or how weights are averaged."""
+"""Has the number of classes choose the optimiser and how weights are averaged, and a range test the
+learning rate."""
 MOST_DENSE_CLASSES = 100_000
 """Of how many classes all rows are passed over at each step: of more, that costs more than it
 gains."""
@@ -148,7 +147,7 @@ def chosen_averaging(decay: float | str, num_classes: int) -> float:
             LEARNING_RATE,
             help="The learning rate after the warm-up; auto has a range test of "
             f"{RANGE_STEPS} steps choose it.",
-            word=AUTO_RATE,
+            word=AUTO,
         ),
         Option(
             "weight_decay",
