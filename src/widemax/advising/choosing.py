@@ -310,8 +310,8 @@ class Choice:
                 self._decide("learning_rate", rate, "Adagrad by rows wants 50 times Adam's.")
                 saved = _gigabytes(before - self._memory())
                 self.reasons[-2] = self.reasons[-2]._replace(
-                    why=f"One number of state for each row instead of {config.optimizer}'s for each "
-                    f"parameter, which saves {saved}."
+                    why=f"One number of state for each row instead of {config.optimizer}'s for "
+                    f"each parameter, which saves {saved}."
                 )
         if self._memory() > limit and config.get("averaging", 0.0):
             self._decide("averaging", 0.0, "A mean of the weights is another copy of them.")
