@@ -311,8 +311,8 @@ def test_the_table_and_the_text_show_every_figure():
     assert rows[0][1] == str(report.means["recall@5"])
     assert f"{report.metrics()['tail_ndcg@10']:.4f}" in rows[-1][2]
     lines = str(report).splitlines()
-    assert len(lines) == 3 + len(rows) + 2
-    for row, line in zip(rows, lines[3:-2], strict=True):
+    assert len(lines) == 3 + len(rows) + 3
+    for row, line in zip(rows, lines[3:-3], strict=True):
         assert line.endswith(row[-1])
     # What no user can guess is said below.
     notes = "\n".join(lines[-2:])
