@@ -315,7 +315,7 @@ def test_the_table_and_the_text_show_every_figure():
     for row, line in zip(rows, lines[3:-3], strict=True):
         assert line.endswith(row[-1])
     # What no user can guess is said below.
-    notes = "\n".join(lines[-2:])
+    notes = "\n".join(lines[-3:])
     for name in ("coverage", "gini", "popularity"):
         assert f"{name}: " in notes
     assert "\nHR " in str(report)
