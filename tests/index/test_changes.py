@@ -15,7 +15,7 @@ from widemax.index import (
     save_index,
 )
 from widemax.index.building import kind_for
-from widemax.index.recall import recall_of
+from widemax.index.recall import ExactAnswer, recall_of
 
 OLD, NEW = 3000, 400
 KINDS = {
@@ -150,3 +150,11 @@ def test_the_breadth_is_no_larger_than_it_must_be():
     index.breadth = max(1, index.breadth // 2)
     again = build_index("exact", head, hidden)[0].search(hidden, 10)
     assert recall_of(index.search(hidden, 10), again) < 0.95
+
+
+def test_a_breadth_that_begins_too_large_shrinks():
+    head, hidden = clustered_head(), some_hidden(200)
+    index, report = build_index("ivf", head, hidden, recall=0.5, lists=100, probes=64)
+    assert report.recall >= 0.5
+    assert index.breadth < 64
+    assert report.recall == ExactAnswer(ExactIndex(head), hidden, 10).compare(index).recall

@@ -75,7 +75,7 @@ def _broadened(index: FaissIndex, answer: ExactAnswer, recall: float) -> IndexRe
         too_narrow = index.breadth
         index.breadth = min(2 * index.breadth, index.largest_breadth)
         report = answer.compare(index)
-    if report.recall < recall or not too_narrow:
+    if report.recall < recall:
         return report
     enough = index.breadth
     for _ in range(_NARROWINGS):
