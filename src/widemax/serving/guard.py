@@ -33,6 +33,9 @@ HEADERS = [
 ]
 """What every answer carries: a browser runs, loads and frames nothing of others."""
 
+_LARGE = 2**16
+"""Bytes of a part of an answer that a client may be slow to take."""
+
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -87,7 +90,10 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
-            await self._send(send, message)
+            if len(message.get("body", b"")) < _LARGE:
+                await send(message)
+            else:
+                await self._send_patiently(send, message)
 
         try:
             await self._guarded(scope, receive, reply)
@@ -146,11 +152,8 @@ class Guard:
             return (408, f"the body must be there within {seconds:g} seconds"), b""
         return None, b"".join(parts)
 
-    async def _send(self, send: Send, message: Message) -> None:
-        """Send a part of an answer; a client that does not take it is left alone after a while."""
-        if len(message.get("body", b"")) < 2**16:
-            await send(message)
-            return
+    async def _send_patiently(self, send: Send, message: Message) -> None:
+        """Send a large part; a client that does not take it is left alone after a while."""
         try:
             async with asyncio.timeout(6 * self._limits.read_seconds):
                 await send(message)

@@ -71,12 +71,15 @@ class HistoryQuery(_Asked):
 
 
 class _Chosen(_Asked):
-    """Which items may be among the answers, and how many are wanted."""
+    """Which items may be among the answers, and how many are wanted.
+
+    What is empty unless given is made anew for each question: a default would be copied deeply.
+    """
 
     leave_out: Annotated[
         list[KeyText],
         Field(max_length=MOST_LEFT_OUT, description="Keys that must not be among the answers."),
-    ] = []
+    ] = Field(default_factory=list, json_schema_extra={"default": []})
     filters: Annotated[
         dict[Text, Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)]],
         Field(
@@ -84,7 +87,7 @@ class _Chosen(_Asked):
             description="Features that items must have: one of the values of each. Of a number "
             "also a range, as 2..5.",
         ),
-    ] = {}
+    ] = Field(default_factory=dict, json_schema_extra={"default": {}})
     k: Annotated[Count, Field(description="How many items are wanted.")] = 10
 
 
