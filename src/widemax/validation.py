@@ -68,7 +68,8 @@ def check_dense(name: str, value: Tensor) -> Tensor:
 
 def as_int64(name: str, ids: Tensor) -> Tensor:
     """Return ``ids`` as int64 if it is a tensor of whole numbers."""
-    check_tensor(name, ids)
+    if check_tensor(name, ids).dtype == torch.int64:
+        return ids
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"{name} must hold whole numbers, got dtype {ids.dtype}")
     return ids.long()

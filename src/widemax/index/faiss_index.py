@@ -85,8 +85,7 @@ class FaissIndex(Index):
         absent = ids == ABSENT
         if left_out is not None:
             absent |= _is_among(ids, left_out)
-        known = torch.from_numpy(np.where(absent, 0, ids)).to(queries.device)
-        scores = self.rows.scores(queries, known).cpu().numpy()
+        scores = self.rows.scores(queries, np.where(absent, 0, ids))
         scores[absent] = -np.inf
         if np.isnan(scores).any():
             raise ValueError("scores hold NaN: check queries and the class vectors")
@@ -117,7 +116,7 @@ class FaissIndex(Index):
         ids, without = found[0].tolist(), set(left_out)
         if ABSENT in ids:
             return None
-        scores = self.rows.scores(queries, torch.from_numpy(found).to(queries.device)).cpu().numpy()
+        scores = self.rows.scores(queries, found)
         pairs = [
             (-score, each)
             for score, each in zip(scores[0].tolist(), ids, strict=True)
@@ -127,11 +126,9 @@ class FaissIndex(Index):
             return None
         # The lower of equal ones first.
         pairs = sorted(pairs)[:k]
-        best_ids = np.array([[each for _, each in pairs]])
-        best_scores = np.array([[-score for score, _ in pairs]], scores.dtype)
         return TopK(
-            ids=torch.from_numpy(best_ids).to(queries.device),
-            scores=torch.from_numpy(best_scores).to(queries.device),
+            ids=torch.from_numpy(np.array([[each for _, each in pairs]])),
+            scores=torch.from_numpy(np.array([[-score for score, _ in pairs]], scores.dtype)),
         )
 
     def _best_among(self, queries: Tensor, k: int, exclude: Tensor | None, allowed: Tensor) -> TopK:

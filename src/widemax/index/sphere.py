@@ -47,10 +47,10 @@ def queries_on_sphere(rows: ClassRows, queries: Tensor) -> NDArray[np.float32]:
     """Return [q, 1, 0] scaled to length 1: scaling changes no order, and overflows nowhere."""
     given = queries.detach().cpu().numpy()
     count, width = given.shape
-    wide = np.zeros((count, width + (1 if rows.biases is None else 2)))
-    wide[:, :width] = given
+    points = np.zeros((count, width + (1 if rows.biases is None else 2)))
+    points[:, :width] = given
     if rows.biases is not None:
-        wide[:, width] = 1
-    lengths = np.sqrt(np.vecdot(wide, wide))[:, None]
-    points: NDArray[np.float32] = (wide / np.maximum(lengths, _TINY)).astype(np.float32)
-    return points
+        points[:, width] = 1
+    lengths = np.sqrt(np.vecdot(points, points))[:, None]
+    points /= np.maximum(lengths, _TINY)
+    return points.astype(np.float32)

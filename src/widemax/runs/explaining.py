@@ -34,11 +34,11 @@ def reasons_for_rows(
         return [None] * len(own)
     unit = vectors.unit([*own, *seen])
     cosines = unit[: len(own)] @ unit[len(own) :].T
-    # An item may be in the history itself: another one is its reason.
-    cosines[np.equal.outer(own, seen)] = -np.inf
-    best = cosines.argmax(axis=1)
-    scores = cosines[np.arange(len(own)), best].tolist()
+    if not set(own).isdisjoint(seen):
+        # An item may be in the history itself: another one is its reason.
+        cosines[np.equal.outer(own, seen)] = -np.inf
+    best, scores = cosines.argmax(axis=1).tolist(), cosines.max(axis=1).tolist()
     return [
         (seen[place], score) if math.isfinite(score) else None
-        for place, score in zip(best.tolist(), scores, strict=True)
+        for place, score in zip(best, scores, strict=True)
     ]

@@ -43,8 +43,8 @@ class KeyVectors:
 
     def unit(self, rows: Sequence[int]) -> NDArray[Any]:
         """Return those of some classes, each of length 1, or of 0 if it was."""
-        own = self.table().numpy()[rows]
-        lengths = _lengths(own) if self._lengths is None else self._lengths[rows]
+        own = self.table().numpy().take(rows, axis=0)
+        lengths = _lengths(own) if self._lengths is None else self._lengths.take(rows, axis=0)
         unit: NDArray[Any] = own / lengths
         return unit
 

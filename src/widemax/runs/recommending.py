@@ -86,7 +86,7 @@ class Recommender:
 
 def first_row(found: TopK) -> tuple[list[int], list[float]]:
     """Return the classes of the first row and their scores, without the gaps."""
-    ids, scores = found.ids[0].tolist(), found.scores[0].tolist()
+    ids, scores = found.ids.tolist()[0], found.scores.tolist()[0]
     if ABSENT not in ids:
         return ids, scores
     there = [place for place, row in enumerate(ids) if row != ABSENT]

@@ -33,6 +33,9 @@ There a step with Adam on all rows takes some 15 times that on the rows of a bat
 _SCALED_ENTRIES = 2**20
 """Values of a table that are scaled to length 1 at once where nothing is learned: 4 MB."""
 
+_TINY_LENGTH = 1e-12
+"""What a shorter vector is divided by when it is scaled to length 1, as torch has it."""
+
 _DTYPES = (*HALF, torch.float32, torch.float64)
 
 Similarity = Literal["dot", "cosine"]
@@ -313,7 +316,9 @@ def scaled_queries(hidden: Tensor, similarity: Similarity, temperature: float) -
     """Return hidden / τ in at least float32, scaled to length 1 first where cosine."""
     hidden = widened(hidden)
     if similarity == "cosine":
-        hidden = normalize(hidden, dim=-1)
+        # As ``normalize``, without the layers around it, which cost a single row twice as much.
+        lengths = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+        hidden = hidden / lengths.clamp_min(_TINY_LENGTH)
     return hidden if temperature == 1 else hidden / temperature
 
 
