@@ -233,11 +233,11 @@ def _sentences(race: Race, found: Sequence[Standing]) -> list[str]:
     best = found[0]
     if best.failed:
         return ["no output layer could be trained"]
-    tied = [each.name for each in found[1:] if each.tied and not each.failed]
+    tied = any(each.tied and not each.failed for each in found[1:])
     mean = f", the mean of {best.seeds} seeds" if best.seeds > 1 else ""
     lines = [f"best in validation{mean}: {best.name}"]
     if tied:
-        lines[0] += f"; within twice the standard error (≈): {', '.join(tied)}"
+        lines[0] += "; those marked ≈ are within twice the standard error of it"
     if race.less:
         sizes = ", ".join(f"--{n.replace('_', '-')} {size}" for n, size in race.less.items())
         lines.append(f"asked fewer questions than usual, so that trainings had their time: {sizes}")

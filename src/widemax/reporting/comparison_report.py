@@ -45,7 +45,7 @@ def _summary(race: Race, there: Sequence[Row]) -> list[str]:
     tied = [str(row["name"]) for row in there[1:] if row["tied"]]
     found = f"Best: {best['name']}, {best['metric']} {best['value']:.4f} ± {best['error']:.4f}"
     found += (
-        f"; within twice the standard error of it: {', '.join(tied)}."
+        f"; within twice the standard error of it: {' · '.join(tied)}."
         if tied
         else "; all others are behind by more than twice the standard error."
     )
