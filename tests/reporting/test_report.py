@@ -1,6 +1,7 @@
 """Reports: one file, whose content is text whatever it is, with every figure behind its plot."""
 
 import random
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from widemax.cli.app import app
 from widemax.reporting import Page, Series, Table, bar_chart, line_chart, to_html, to_markdown
+from widemax.reporting.charts import COLOURS
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&"
 VOID = {"meta", "link", "img", "br"}
@@ -92,6 +94,15 @@ def test_what_an_axis_cannot_show_is_left_out_of_the_drawing_and_stays_in_the_ta
     assert chart.svg.count("<circle") == 2
     assert [row[2] for row in chart.rows] == ["1", "–", "5", "7"]
     assert "nan" not in chart.svg
+
+
+def test_a_colour_that_comes_again_has_rings_for_marks():
+    series = [Series(name=str(each), points=[(1, each)]) for each in range(COLOURS + 1)]
+    chart = line_chart("a", "b", series, x="x", y="y")
+    assert chart.svg.count('fill="var(--card)"') == 1
+    page = to_html(replace(page_of("loss"), parts=[chart]))
+    assert page.count('class="disc"') == COLOURS
+    assert page.count('class="ring"') == 1
 
 
 def test_markdown_has_the_tables():

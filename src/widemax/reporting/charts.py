@@ -198,9 +198,18 @@ def _frame(
     )
 
 
+def is_ring(place: int) -> bool:
+    """Return whether the marks of a series are rings, as a colour that comes again needs.
+
+    >>> is_ring(0), is_ring(COLOURS), is_ring(2 * COLOURS)
+    (False, True, False)
+    """
+    return place // COLOURS % 2 == 1
+
+
 def _line(series: Series, place: int, across: Axis, up: Axis) -> Iterator[str]:
     colour = f"var(--c{place % COLOURS})"
-    dash = _DASHES[place // COLOURS % len(_DASHES)]
+    dash, ring = _DASHES[place // COLOURS % len(_DASHES)], is_ring(place)
     at = [(across.place(x), up.place(y)) for x, y in series.points]
     yield f'<g class="s s{place}">'
     if series.line and len(at) > 1:
@@ -212,7 +221,10 @@ def _line(series: Series, place: int, across: Axis, up: Axis) -> Iterator[str]:
             yield _whisker(place, x, second, series.errors[number], up, colour)
         tip = escape(f"{series.name}: {_figure(second)} at {_figure(first)}", quote=True)
         size = 3.5 if series.line else 6
-        yield (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}" data-tip="{tip}"/>')
+        inside = f'fill="{colour}"'
+        if ring:
+            inside = f'fill="var(--card)" stroke="{colour}" stroke-width="2"'
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" {inside} data-tip="{tip}"/>'
     yield "</g>"
 
 

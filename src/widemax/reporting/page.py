@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 
-from widemax.reporting.charts import COLOURS, Chart
+from widemax.reporting.charts import COLOURS, Chart, is_ring
 
 _NARROW = 4
 """Columns of a table that stands beside others; one with more takes the whole width."""
@@ -118,7 +118,8 @@ def _markdown_row(cells: Sequence[str], *, rule: bool) -> str:
 def _chart(chart: Chart) -> str:
     legend = "".join(
         f'<button type="button" data-series="{place}" aria-pressed="true">'
-        f'<i style="background:var(--c{place % COLOURS})"></i>{escape(name)}</button>'
+        f'<i class="{"ring" if is_ring(place) else "disc"}" '
+        f'style="color:var(--c{place % COLOURS})"></i>{escape(name)}</button>'
         for place, name in enumerate(chart.names)
     )
     figures = _rows(chart.header, chart.rows)
