@@ -135,10 +135,12 @@ class Soak:
             steps = CheckpointStore(self.sound).steps()
             if CheckpointStore(run).steps()[-1:] < steps[-1:]:
                 broken.append((LOST, f"full disk, {arguments[0]}"))
-            if arguments is not more and self._asked(run) != self.answer:
-                broken.append((WRONG, f"full disk, {arguments[0]}: another answer"))
-            elif self._asked(run) is None:
+            # What was trained on answers otherwise, and its index is of the checkpoint before.
+            asked = self._asked(run, "--exact") if arguments is more else self._asked(run)
+            if asked is None:
                 broken.append((UNREADABLE, f"full disk, {arguments[0]}: cannot be asked"))
+            elif arguments is not more and asked != self.answer:
+                broken.append((WRONG, f"full disk, {arguments[0]}: another answer"))
             return code != 0, broken
 
     def _damage(self, number):
@@ -178,8 +180,8 @@ class Soak:
                 broken.append((WRONG, "two processes trained another model than one"))
             return 2 in codes, broken
 
-    def _asked(self, run):
-        code, said = run_here(ask(run))
+    def _asked(self, run, *more):
+        code, said = run_here([*ask(run), *more])
         return json.loads(said[said.index("[") :]) if code == 0 and "[" in said else None
 
     def _send(self, data, *, answer=True):
