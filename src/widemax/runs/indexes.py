@@ -9,14 +9,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from widemax.candidates import TopK
 from widemax.data import WindowBatch
+from widemax.filters import Filters
 from widemax.heads import FullHead, ScorerHead
 from widemax.index import Index, IndexReport, build_index, load_index, save_index
 from widemax.index.building import Kind
 from widemax.models import Model
+from widemax.runs.catalogue import Catalogue, Neighbour
 from widemax.runs.description import INDEX
 from widemax.runs.key_vectors import KeyVectors
 from widemax.scoring import TableScorer
+from widemax.validation import ABSENT, check_whole
+from widemax.vocabulary.spelling import Key
 
 RECOMMEND, SIMILAR = "recommend", "similar"
 NUM_QUERIES = 1000
@@ -132,3 +137,34 @@ def similar_head(vectors: Tensor) -> FullHead:
 def stored_index(folder: Path, head: ScorerHead) -> Index | None:
     """Return the index in a folder; None if none was built. One of another model is refused."""
     return load_index(folder, head) if folder.is_dir() else None
+
+
+def similar_by_index(
+    index: Index,
+    vectors: Tensor,
+    catalogue: Catalogue,
+    key: Key,
+    *,
+    filters: Filters | None,
+    leave_out: Sequence[Key],
+    k: int,
+) -> list[Neighbour]:
+    """Return what ``NearestKeys.similar`` does, as far as an index of the vectors finds it."""
+    own = catalogue.ids([key], strict=True)[0]
+    left_out = [own, *catalogue.ids(leave_out, strict=True)]
+    found = index.search(
+        vectors[[own]],
+        min(check_whole("k", k, 1, 2**31), len(vectors)),
+        exclude=torch.tensor([left_out]),
+        allowed=torch.from_numpy(catalogue.columns.allowed(filters)) if filters else None,
+    )
+    return catalogue.neighbours(*first_row(found))
+
+
+def first_row(found: TopK) -> tuple[list[int], list[float]]:
+    """Return the classes of the first row and their scores, without the gaps."""
+    ids, scores = found.ids.tolist()[0], found.scores.tolist()[0]
+    if ABSENT not in ids:
+        return ids, scores
+    there = [place for place, row in enumerate(ids) if row != ABSENT]
+    return [ids[place] for place in there], [scores[place] for place in there]

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from widemax.candidates import TopK
 from widemax.runs.asking import QuestionReader
 from widemax.runs.catalogue import Neighbour, ScoredItem
-from widemax.runs.indexes import RunIndexes, searches_by_product
+from widemax.runs.indexes import RunIndexes, first_row, searches_by_product
+from widemax.runs.points import query_points
 from widemax.runs.questions import Question, RecommendQuestion
-from widemax.validation import ABSENT, check_whole
+from widemax.validation import check_whole
 from widemax.vocabulary.spelling import Key
 
 
@@ -71,9 +71,6 @@ class Recommender:
     @torch.no_grad()
     def store_queries(self, asked: Question) -> tuple[NDArray[Any], list[int]]:
         """Return what a ``VectorStore`` of the run is searched by, [K, P], and the classes seen."""
-        # Here and not above: most questions are not put to a database.
-        from widemax.runs.export.pgvector import query_points
-
         own = self.reader.model
         if not searches_by_product(own):
             raise ValueError(
@@ -82,12 +79,3 @@ class Recommender:
             )
         model, batch, seen = self.reader.read(asked)
         return query_points(own, model.hidden(batch).flatten(0, -2)), seen.tolist()
-
-
-def first_row(found: TopK) -> tuple[list[int], list[float]]:
-    """Return the classes of the first row and their scores, without the gaps."""
-    ids, scores = found.ids.tolist()[0], found.scores.tolist()[0]
-    if ABSENT not in ids:
-        return ids, scores
-    there = [place for place, row in enumerate(ids) if row != ABSENT]
-    return [ids[place] for place in there], [scores[place] for place in there]

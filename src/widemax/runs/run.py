@@ -38,14 +38,13 @@ from widemax.runs.explaining import reasons_for, reasons_for_rows
 from widemax.runs.export import export_run
 from widemax.runs.folder import stored_config
 from widemax.runs.histories import UserHistories
-from widemax.runs.indexes import NUM_QUERIES, BuiltIndex, RunIndexes
+from widemax.runs.indexes import NUM_QUERIES, BuiltIndex, RunIndexes, similar_by_index
 from widemax.runs.item_columns import ItemColumns
 from widemax.runs.kept_data import refit_summary, stored_summary
 from widemax.runs.kept_evaluation import keep_evaluation
 from widemax.runs.key_vectors import KeyVectors
 from widemax.runs.map import MapMethod, map_of
 from widemax.runs.nearest import NearestKeys
-from widemax.runs.nearest_by_index import similar_by_index
 from widemax.runs.newcomers import FeatureValue
 from widemax.runs.other_data import OtherData, read_other
 from widemax.runs.questions import Question, RecommendQuestion
