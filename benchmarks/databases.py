@@ -23,8 +23,8 @@ import widemax as wm
 from _harness import Report, command_line
 from serving import HISTORY, LENGTH, NUM_ITEMS, K, make_run
 from widemax.runs.from_store import recommend_from
-from widemax.runs.points import class_points
 from widemax.runs.run import Run
+from widemax.runs.vectors.points import class_points
 from widemax.stores.searching import VectorStore
 
 ASKED, ROWS, STEPS = 200, 1_000_000, 40

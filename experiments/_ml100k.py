@@ -31,7 +31,7 @@ from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
-from widemax.runs.preparing import plan_of
+from widemax.runs.training.preparing import plan_of
 from widemax.training.steps import FitSteps
 from widemax.vocabulary import Vocabulary
 

@@ -23,7 +23,7 @@ from widemax.cli.progress import waiting
 from widemax.config.resolution import all_options
 from widemax.config.run_options import SLOTS
 from widemax.declarations import names
-from widemax.runs.catalogue import Neighbour
+from widemax.runs.folder.catalogue import Neighbour
 from widemax.training.checkpoints import CheckpointStore
 
 BIN = str(Path(sys.executable).parent)

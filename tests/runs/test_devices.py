@@ -5,7 +5,7 @@ import torch
 
 import widemax as wm
 from widemax.devices import find_device, plain_torch
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training import steps as training_steps
 from widemax.training.checkpoints import CheckpointStore
 

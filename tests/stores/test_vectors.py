@@ -16,7 +16,7 @@ from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.filters import parse_filters
 from widemax.runs.from_store import recommend_from, similar_from
-from widemax.runs.points import class_points
+from widemax.runs.vectors.points import class_points
 from widemax.stores import searching
 from widemax.stores.addresses import PostgresAddress
 from widemax.stores.manifest import StoreManifest

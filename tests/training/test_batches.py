@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import widemax as wm
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training.steps import even_batches
 
 

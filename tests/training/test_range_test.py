@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 import widemax as wm
 from widemax.cli.app import app
 from widemax.config.toml import read_toml
-from widemax.runs import preparing
-from widemax.runs.folder import stored_config
-from widemax.runs.preparing import prepare
+from widemax.runs.folder.creating import stored_config
+from widemax.runs.training import preparing
+from widemax.runs.training.preparing import prepare
 from widemax.training.guard import NonFiniteError
 from widemax.training.range_test import BELOW_HALFWAY, RANGE_STEPS, RangeTest, range_test
 

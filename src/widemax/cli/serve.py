@@ -83,8 +83,8 @@ def serve_runs(
     checkpoint: str = "best",
 ) -> None:
     """Load runs, say where they are served, and serve them."""
-    from widemax.runs.description import check_run
-    from widemax.runs.map import check_map_method
+    from widemax.runs.folder.description import check_run
+    from widemax.runs.vectors.map import check_map_method
     from widemax.serving.limits import Limits
 
     address = database_of(database, table)

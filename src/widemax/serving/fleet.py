@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from widemax.limits import check_whole
-from widemax.runs.chosen_checkpoint import trained_checkpoint
-from widemax.runs.description import DESCRIPTION, INDEX
-from widemax.runs.map import MapMethod
+from widemax.runs.folder.chosen_checkpoint import trained_checkpoint
+from widemax.runs.folder.description import DESCRIPTION, INDEX
+from widemax.runs.vectors.map import MapMethod
 from widemax.serving.limits import MOST_RUNS
 from widemax.serving.served_run import ServedRun
 from widemax.serving.store_pool import TablePlace

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from widemax.config.flags import as_flags, minimal_settings
 from widemax.declarations import Value
 from widemax.evaluation.list_metrics import BUCKETS, popularity_buckets
-from widemax.runs.catalogue import Neighbour
+from widemax.runs.answering.questions import Question, RecommendQuestion
+from widemax.runs.folder.catalogue import Neighbour
 from widemax.runs.from_store import answer_from, similar_from
-from widemax.runs.kept_evaluation import stored_evaluation
-from widemax.runs.map import MapMethod
-from widemax.runs.questions import Question, RecommendQuestion
+from widemax.runs.judging.kept_evaluation import stored_evaluation
 from widemax.runs.run import Run
+from widemax.runs.vectors.map import MapMethod
 from widemax.serving.schemas import HistoryQuery, RecommendQuery
 from widemax.serving.store_pool import StorePool, TablePlace
 from widemax.storage.json_text import finite

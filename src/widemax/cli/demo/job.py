@@ -29,7 +29,7 @@ from widemax.config import read_config
 from widemax.config.resolution import all_options
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.data.simulation.shop_titles import MOST_TITLES
-from widemax.runs.catalogue import Neighbour
+from widemax.runs.folder.catalogue import Neighbour
 from widemax.runs.run import Run
 from widemax.storage.files import atomic_write
 from widemax.validation import check_whole

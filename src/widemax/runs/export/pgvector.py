@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from widemax.declarations import declare
-from widemax.runs.catalogue import titles_of
-from widemax.runs.item_columns import ItemColumn
-from widemax.runs.points import as_array, class_points, query_points
+from widemax.runs.folder.catalogue import titles_of
+from widemax.runs.folder.item_columns import ItemColumn
+from widemax.runs.vectors.points import as_array, class_points, query_points
 from widemax.stores.addresses import PostgresAddress, place_of
 from widemax.stores.manifest import StoreManifest
 from widemax.stores.postgres import check_table_name

@@ -14,8 +14,8 @@ from widemax.config.toml import read_toml, to_toml
 from widemax.data import Source
 from widemax.data.summary import DataSummary
 from widemax.declarations import Value
-from widemax.runs.catalogue import titles_of
-from widemax.runs.description import (
+from widemax.runs.folder.catalogue import titles_of
+from widemax.runs.folder.description import (
     CONFIG,
     DESCRIPTION,
     FORMAT_VERSION,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from widemax.declarations.options import shortened
 from widemax.filters import ColumnKind, Filters, check_values, range_of, unknown_feature
-from widemax.runs.catalogue import KEY, title_column
-from widemax.runs.description import check_unchanged, has_file
+from widemax.runs.folder.catalogue import KEY, title_column
+from widemax.runs.folder.description import check_unchanged, has_file
 from widemax.storage.files import read_table, read_text
 from widemax.storage.json_text import parse_json
 from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from widemax.config.toml import read_toml
 from widemax.filters import Filters
-from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
-from widemax.runs.description import CONFIG, check_run, check_unchanged
-from widemax.runs.nearest import NearestKeys
+from widemax.runs.folder.catalogue import Catalogue, Neighbour
+from widemax.runs.folder.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
+from widemax.runs.folder.description import CONFIG, check_run, check_unchanged
+from widemax.runs.vectors.nearest import NearestKeys
 from widemax.storage.arrays import map_arrays
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.vocabulary.spelling import Key

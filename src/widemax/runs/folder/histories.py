@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from widemax.declarations.options import shortened
-from widemax.runs.description import check_unchanged, has_file
+from widemax.runs.folder.description import check_unchanged, has_file
 from widemax.vocabulary.spelling import (
     MOST_COMPARED,
     Key,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from widemax.declarations.options import shown
-from widemax.runs.description import DESCRIPTION
+from widemax.runs.folder.description import DESCRIPTION
 from widemax.storage.manifest import file_sha256
 from widemax.training.checkpoint_files import MODEL, Checkpoint
 from widemax.training.checkpoints import CheckpointStore

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.runs.key_vectors import KeyVectors
+from widemax.runs.folder.catalogue import Catalogue, Neighbour
+from widemax.runs.vectors.key_vectors import KeyVectors
 from widemax.vocabulary.spelling import Key
 
 

@@ -16,9 +16,9 @@ from widemax.heads import FullHead, ScorerHead
 from widemax.index import Index, IndexReport, build_index, load_index, save_index
 from widemax.index.building import Kind
 from widemax.models import Model
-from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.runs.description import INDEX
-from widemax.runs.key_vectors import KeyVectors
+from widemax.runs.folder.catalogue import Catalogue, Neighbour
+from widemax.runs.folder.description import INDEX
+from widemax.runs.vectors.key_vectors import KeyVectors
 from widemax.scoring import TableScorer
 from widemax.validation import ABSENT, check_whole
 from widemax.vocabulary.spelling import Key

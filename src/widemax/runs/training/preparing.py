@@ -24,9 +24,8 @@ from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
-from widemax.runs.chosen_checkpoint import refit_store, step_chosen_by
-from widemax.runs.description import check_run, has_grown, holds_run, stored_vocabulary
-from widemax.runs.folder import (
+from widemax.runs.folder.chosen_checkpoint import refit_store, step_chosen_by
+from widemax.runs.folder.creating import (
     ADJUSTABLE,
     began_from_vectors,
     check_free,
@@ -38,19 +37,20 @@ from widemax.runs.folder import (
     finish_folder,
     stored_config,
 )
-from widemax.runs.histories import max_history
-from widemax.runs.item_data import shown_columns, store_features
-from widemax.runs.judging import floor_of, ranks_seen, validation_of
-from widemax.runs.kept_data import earlier_histories, keep_data, refit_summary
+from widemax.runs.folder.description import check_run, has_grown, holds_run, stored_vocabulary
+from widemax.runs.folder.features import shown_columns, store_features
+from widemax.runs.folder.histories import max_history
+from widemax.runs.folder.kept_data import earlier_histories, keep_data, refit_summary
+from widemax.runs.judging.held_out import floor_of, ranks_seen, validation_of
 from widemax.runs.run import Run
-from widemax.runs.source import (
+from widemax.runs.source.reading import (
     configured_for,
     read_configured,
     read_growing,
     read_with,
     split_source,
 )
-from widemax.runs.warm_start import Learned, WarmStart, as_learned, warm_start
+from widemax.runs.training.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
 from widemax.stores.addresses import place_of
 from widemax.training.checkpoints import CheckpointStore

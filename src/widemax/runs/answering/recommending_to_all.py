@@ -10,8 +10,8 @@ import torch
 from widemax.candidates import TopK
 from widemax.data import WindowBatch
 from widemax.data.splitting.holdout import last_values
-from widemax.runs.asking import QuestionReader
-from widemax.runs.kept_data import histories_of
+from widemax.runs.answering.asking import QuestionReader
+from widemax.runs.folder.kept_data import histories_of
 from widemax.validation import ABSENT, check_whole
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from widemax.runs.asking import QuestionReader
-from widemax.runs.catalogue import Neighbour, ScoredItem
-from widemax.runs.indexes import RunIndexes, first_row, searches_by_product
-from widemax.runs.points import query_points
-from widemax.runs.questions import Question, RecommendQuestion
+from widemax.runs.answering.asking import QuestionReader
+from widemax.runs.answering.questions import Question, RecommendQuestion
+from widemax.runs.folder.catalogue import Neighbour, ScoredItem
+from widemax.runs.vectors.indexes import RunIndexes, first_row, searches_by_product
+from widemax.runs.vectors.points import query_points
 from widemax.validation import check_whole
 from widemax.vocabulary.spelling import Key
 

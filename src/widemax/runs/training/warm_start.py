@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from widemax.encoders import BagEncoder
 from widemax.heads import ScorerHead
 from widemax.models import Model
-from widemax.runs.description import holds_run
+from widemax.runs.folder.description import holds_run
 from widemax.runs.run import Run
 from widemax.scoring import TableScorer
 from widemax.storage.files import open_to_read

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from widemax.declarations.options import shortened, shown
 from widemax.limits import check_whole
-from widemax.runs.description import stored_keys, stored_titles, stored_vocabulary
-from widemax.runs.lookup import ids_of_title, nearest_titles
+from widemax.runs.folder.description import stored_keys, stored_titles, stored_vocabulary
+from widemax.runs.folder.lookup import ids_of_title, nearest_titles
 from widemax.vocabulary.spelling import (
     MOST_COMPARED,
     Key,
@@ -28,7 +28,7 @@ from widemax.vocabulary.stored_keys import StoredKeys
 if TYPE_CHECKING:
     import polars as pl
 
-    from widemax.runs.item_columns import ItemColumns
+    from widemax.runs.folder.item_columns import ItemColumns
     from widemax.vocabulary import Vocabulary
 
 KEY = "key"
@@ -100,7 +100,7 @@ class Catalogue:
     @cached_property
     def columns(self) -> ItemColumns:
         """What is known of the items beside their titles, to be shown and to choose by."""
-        from widemax.runs.item_columns import ItemColumns
+        from widemax.runs.folder.item_columns import ItemColumns
 
         return ItemColumns.open(self.folder, self.shown)
 

@@ -24,8 +24,8 @@ from widemax.data.reading.tokens import split_words
 from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
 from widemax.declarations.table import find, load
 from widemax.models import Model
-from widemax.runs.description import has_grown
-from widemax.runs.item_data import with_features
+from widemax.runs.folder.description import has_grown
+from widemax.runs.folder.features import with_features
 from widemax.stores.addresses import is_address
 from widemax.vocabulary import Vocabulary
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from widemax.heads import ScorerHead
 from widemax.index.rows import ClassRows
 from widemax.models import Model
-from widemax.runs.indexes import searches_by_product
+from widemax.runs.vectors.indexes import searches_by_product
 from widemax.scoring.rows import widened
 
 Points = NDArray[np.float32]

@@ -14,10 +14,10 @@ from widemax.data import Holdout, WindowBatch
 from widemax.data.summary import DataSummary
 from widemax.evaluation import RankingReport, RecommendationReport
 from widemax.models import Model
-from widemax.runs.folder import describe_source
-from widemax.runs.histories import max_history
-from widemax.runs.indexes import searches_by_product
-from widemax.runs.judging import (
+from widemax.runs.folder.creating import describe_source
+from widemax.runs.folder.histories import max_history
+from widemax.runs.folder.kept_data import KeptTest, kept_test
+from widemax.runs.judging.held_out import (
     PROTOCOLS,
     asked_first,
     judge_next,
@@ -25,9 +25,9 @@ from widemax.runs.judging import (
     judge_words,
     looks_ahead,
 )
-from widemax.runs.kept_data import KeptTest, kept_test
-from widemax.runs.other_data import OtherData
-from widemax.runs.source import read_again, split_source
+from widemax.runs.source.other_data import OtherData
+from widemax.runs.source.reading import read_again, split_source
+from widemax.runs.vectors.indexes import searches_by_product
 
 
 class RunTest:

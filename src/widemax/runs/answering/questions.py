@@ -11,7 +11,7 @@ from widemax.vocabulary.spelling import Key
 
 # Questions are put without torch, to a database as to a model.
 if TYPE_CHECKING:
-    from widemax.runs.newcomers import FeatureValue
+    from widemax.runs.answering.newcomers import FeatureValue
 
 
 @dataclass(frozen=True, kw_only=True)

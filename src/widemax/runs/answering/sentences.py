@@ -8,9 +8,9 @@ from widemax.config import Config
 from widemax.data import Sequences
 from widemax.data.reading.tokens import split_words
 from widemax.models import Model
-from widemax.runs.asking import classes_before, words_before
-from widemax.runs.catalogue import Catalogue
-from widemax.runs.generating import generate_ids
+from widemax.runs.answering.asking import classes_before, words_before
+from widemax.runs.answering.generating import generate_ids
+from widemax.runs.folder.catalogue import Catalogue
 from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from widemax.config.toml import read_toml
 from widemax.limits import check_whole
-from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.runs.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
-from widemax.runs.description import CONFIG, check_run, check_unchanged
-from widemax.runs.histories import UserHistories, max_history
-from widemax.runs.nearest import best_rows
+from widemax.runs.folder.catalogue import Catalogue, Neighbour
+from widemax.runs.folder.chosen_checkpoint import BEST, chosen_because, trained_checkpoint
+from widemax.runs.folder.description import CONFIG, check_run, check_unchanged
+from widemax.runs.folder.histories import UserHistories, max_history
+from widemax.runs.vectors.nearest import best_rows
 from widemax.storage.arrays import Array, map_arrays
 from widemax.training.checkpoint_files import Checkpoint
 from widemax.vocabulary.spelling import Key

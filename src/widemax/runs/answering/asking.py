@@ -15,10 +15,10 @@ from widemax.data.reading.searches import words_of
 from widemax.data.summary import DataSummary
 from widemax.declarations.options import shortened
 from widemax.models import Model
-from widemax.runs.catalogue import Catalogue
-from widemax.runs.histories import UserHistories, max_history
-from widemax.runs.newcomers import encode_newcomer, model_for
-from widemax.runs.questions import Question
+from widemax.runs.answering.newcomers import encode_newcomer, model_for
+from widemax.runs.answering.questions import Question
+from widemax.runs.folder.catalogue import Catalogue
+from widemax.runs.folder.histories import UserHistories, max_history
 from widemax.validation import ABSENT
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.spelling import Key, key_like

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from widemax.filters import Filters
 from widemax.limits import check_whole
-from widemax.runs.catalogue import Catalogue, Neighbour
+from widemax.runs.folder.catalogue import Catalogue, Neighbour
 from widemax.vocabulary.spelling import Key
 
 

@@ -25,9 +25,9 @@ from widemax.data import Holdout, Sequences, WindowBatch, Windows
 from widemax.data.summary import DataSummary
 from widemax.evaluation.list_metrics import BUCKETS, popularity_buckets
 from widemax.models import Model
-from widemax.runs.histories import max_history
-from widemax.runs.judging import NextItems
-from widemax.runs.kept_data import KeptTest
+from widemax.runs.folder.histories import max_history
+from widemax.runs.folder.kept_data import KeptTest
+from widemax.runs.judging.held_out import NextItems
 from widemax.storage.files import atomic_write
 from widemax.storage.manifest import DamagedFileError, read_manifest
 from widemax.stores.addresses import place_of

@@ -15,9 +15,9 @@ from widemax.data.reading.tables import table_errors
 from widemax.data.sequences import offsets_of
 from widemax.data.splitting.holding_out import Split
 from widemax.data.summary import DataSummary
-from widemax.runs.description import check_run, check_unchanged, stored_vocabulary
-from widemax.runs.histories import HISTORIES, ITEMS_OF, USER, kept_histories, num_users
-from widemax.runs.item_data import ITEMS, USERS, stored_features
+from widemax.runs.folder.description import check_run, check_unchanged, stored_vocabulary
+from widemax.runs.folder.features import ITEMS, USERS, stored_features
+from widemax.runs.folder.histories import HISTORIES, ITEMS_OF, USER, kept_histories, num_users
 from widemax.storage.files import atomic_write
 from widemax.storage.tensors import read_tensors, serialize_tensors
 from widemax.vocabulary import Vocabulary
