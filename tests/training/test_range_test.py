@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from widemax.cli.app import app
 from widemax.config.toml import read_toml
-from widemax.runs.folder.creating import stored_config
+from widemax.runs.folder.settings import stored_config
 from widemax.runs.training import preparing
 from widemax.runs.training.preparing import prepare
 from widemax.training.guard import NonFiniteError

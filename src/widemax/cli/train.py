@@ -170,7 +170,7 @@ def _notes_once(together: Together) -> Iterator[None]:
 
 def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
     """Return the configuration of a run; a setting that differs from what is given is refused."""
-    from widemax.runs.folder.creating import ADJUSTABLE, check_same_settings, stored_config
+    from widemax.runs.folder.settings import ADJUSTABLE, check_same_settings, stored_config
 
     given = settings.given()
     check_same_settings(folder, given, lambda name: all_options()[name].flag)

@@ -38,11 +38,11 @@ from widemax.runs.folder.chosen_checkpoint import (
     refitted_by,
     trained_checkpoint,
 )
-from widemax.runs.folder.creating import stored_config
 from widemax.runs.folder.description import check_run
 from widemax.runs.folder.histories import UserHistories
 from widemax.runs.folder.item_columns import ItemColumns
 from widemax.runs.folder.kept_data import refit_summary, stored_summary
+from widemax.runs.folder.settings import stored_config
 from widemax.runs.folder.trained_model import load_model
 from widemax.runs.judging.evaluating import RunTest
 from widemax.runs.judging.kept_evaluation import keep_evaluation

@@ -41,6 +41,11 @@ def has_grown(description: Mapping[str, Any]) -> bool:
     return description.get("grown") is True
 
 
+def began_from_vectors(folder: Path) -> bool:
+    """Return whether a run was started from vectors, which it does not keep."""
+    return "warm_start" in check_run(folder)
+
+
 def stored_titles(folder: Path) -> pl.DataFrame | None:
     """Return what a run shows of its items, a row for each class; None if there is nothing."""
     if not has_file(folder, SHOWN):

@@ -25,7 +25,7 @@ from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_
 from widemax.declarations.table import find, load
 from widemax.models import Model
 from widemax.runs.folder.description import has_grown
-from widemax.runs.folder.features import with_features
+from widemax.runs.source.features import with_features
 from widemax.stores.addresses import is_address
 from widemax.vocabulary import Vocabulary
 

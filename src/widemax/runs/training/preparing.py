@@ -26,23 +26,31 @@ from widemax.models import Model
 from widemax.models.building import build_model, build_steps
 from widemax.runs.folder.chosen_checkpoint import refit_store, step_chosen_by
 from widemax.runs.folder.creating import (
-    ADJUSTABLE,
-    began_from_vectors,
     check_free,
-    check_same_settings,
     check_same_source,
-    continue_with,
     create_folder,
     describe_source,
     finish_folder,
-    stored_config,
 )
-from widemax.runs.folder.description import check_run, has_grown, holds_run, stored_vocabulary
-from widemax.runs.folder.features import shown_columns, store_features
+from widemax.runs.folder.description import (
+    began_from_vectors,
+    check_run,
+    has_grown,
+    holds_run,
+    stored_vocabulary,
+)
+from widemax.runs.folder.features import store_features
 from widemax.runs.folder.histories import max_history
 from widemax.runs.folder.kept_data import earlier_histories, keep_data, refit_summary
+from widemax.runs.folder.settings import (
+    ADJUSTABLE,
+    check_same_settings,
+    continue_with,
+    stored_config,
+)
 from widemax.runs.judging.held_out import floor_of, ranks_seen, validation_of
 from widemax.runs.run import Run
+from widemax.runs.source.features import shown_columns
 from widemax.runs.source.reading import (
     configured_for,
     read_configured,
