@@ -2,7 +2,7 @@
 
 from widemax.runs.folder.histories import max_history
 from widemax.runs.judging.held_out import validation_of
-from widemax.runs.source.reading import split_source
+from widemax.runs.source.splitting import split_source
 
 
 def check_stored_metrics(run):

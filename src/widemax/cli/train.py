@@ -119,7 +119,7 @@ def train(
     with starting():
         from widemax.distributed.ranks import joined_ranks, launched, restarted
         from widemax.runs.folder.creating import check_free
-        from widemax.runs.source.reading import kind_of
+        from widemax.runs.source.configured import kind_of
 
     if vocabulary_parallel and not launched():
         raise ValueError(

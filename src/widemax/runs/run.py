@@ -47,7 +47,8 @@ from widemax.runs.folder.trained_model import load_model
 from widemax.runs.judging.evaluating import RunTest
 from widemax.runs.judging.kept_evaluation import keep_evaluation
 from widemax.runs.source.other_data import OtherData, read_other
-from widemax.runs.source.reading import read_again, split_source
+from widemax.runs.source.reading import read_again
+from widemax.runs.source.splitting import split_source
 from widemax.runs.vectors.explaining import reasons_for, reasons_for_rows
 from widemax.runs.vectors.indexes import NUM_QUERIES, BuiltIndex, RunIndexes, similar_by_index
 from widemax.runs.vectors.key_vectors import KeyVectors

@@ -26,7 +26,8 @@ from widemax.runs.judging.held_out import (
     looks_ahead,
 )
 from widemax.runs.source.other_data import OtherData
-from widemax.runs.source.reading import read_again, split_source
+from widemax.runs.source.reading import read_again
+from widemax.runs.source.splitting import split_source
 from widemax.runs.vectors.indexes import searches_by_product
 
 

@@ -18,7 +18,7 @@ from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary, source_of
 from widemax.declarations.table import find
 from widemax.runs.folder.kept_data import histories_among, places_of
-from widemax.runs.source.reading import cut_text
+from widemax.runs.source.splitting import cut_text
 from widemax.validation import ABSENT
 from widemax.vocabulary import Vocabulary
 

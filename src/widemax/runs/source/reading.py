@@ -1,8 +1,7 @@
-"""The source of a run: read and split as its configuration says."""
+"""Reading the source of a run, as its configuration says: at first, again, and grown."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,88 +10,19 @@ from typing import Any
 import torch
 
 from widemax.config import Config
-from widemax.data import Sequences, Source, Windows, encoded_again, join_phrases, read_source
-from widemax.data.reading import recognise
-from widemax.data.reading.files import files_of, opened
-from widemax.data.reading.formats.base import FileHead
-from widemax.data.reading.formats.words import may_be_lists
+from widemax.data import Source, encoded_again, join_phrases, read_source
 from widemax.data.reading.logs import Columns
 from widemax.data.reading.numbering import Limits
-from widemax.data.reading.parts import PartFiles, part_files, read_log_parts, read_text_parts
+from widemax.data.reading.parts import PartFiles, read_log_parts, read_text_parts
 from widemax.data.reading.tables import TEXT
-from widemax.data.reading.tokens import split_words
-from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
-from widemax.declarations.table import find, load
-from widemax.models import Model
+from widemax.data.splitting.holding_out import Split
 from widemax.runs.folder.description import has_grown
+from widemax.runs.source.configured import FILES, kind_of, parts_of
 from widemax.runs.source.features import with_features
-from widemax.stores.addresses import is_address
+from widemax.runs.source.splitting import split_source
 from widemax.vocabulary import Vocabulary
 
 _COLUMNS = ("user_column", "item_column", "time_column", "weight_column", "event_column")
-_BEGINNING = 2**16
-
-_LOGGER = logging.getLogger(__name__)
-
-FILES = "files"
-"""The value of ``split`` for data that come split already."""
-
-
-def configured_for(path: str | Path, config: Config) -> Config:
-    """Return a configuration for what a file holds, a text or a log, its model chosen.
-
-    Files that are named for validation or test are taken.
-    """
-    named = [name for name in ("validation_file", "test_file") if config.values[name]]
-    if named and "split" not in config.given:
-        config = config.changed(split=FILES)
-    if named and config.split != FILES:
-        raise ValueError(f"{named[0]} has no effect with split = {config.split!r}")
-    config = config.for_source(kind_of(path, config.values))
-    if config.source == TEXT and "split" in config.given and config.split != FILES:
-        raise ValueError(
-            f"split = {config.split!r} is for a log, and {path} is a text: if its lines are user "
-            "item item ..., read it as such (--kind lists)"
-        )
-    if config.source == TEXT and not config.kind and config.split != FILES:
-        _say_if_lists(path)
-    if config.source == TEXT and "min_count" not in config.given and _has_unknown(path, config):
-        return config.changed(min_count=1)
-    return config
-
-
-def _say_if_lists(path: str | Path) -> None:
-    if may_be_lists(FileHead(files_of(path)[0])):
-        _LOGGER.warning(
-            "%s is taken for a text; if its lines are user item item ..., read it as such (--kind "
-            "lists; --kind text says that it is none)",
-            path,
-        )
-
-
-def _has_unknown(path: str | Path, config: Config) -> bool:
-    """Return whether a text begins with its rare words replaced: none is to be replaced again."""
-    if not config.unknown:
-        return False
-    train = _parts(path, config.values).train if config.split == FILES else path
-    with opened(files_of(train)[0]) as file:
-        beginning = file.read(_BEGINNING).decode(errors="replace")
-    return config.unknown in split_words(beginning, config.tokens or None)
-
-
-def kind_of(path: str | Path, settings: Mapping[str, Any]) -> str:
-    """Return what a source is: what was asked for, or else what its content looks like."""
-    asked = str(settings.get("kind", ""))
-    if not asked:
-        files = settings.get("split") == FILES
-        return recognise(_parts(path, settings).train if files else path)
-    return asked if asked == TEXT else find("format", asked, argument="kind").name
-
-
-def _parts(path: str | Path, settings: Mapping[str, Any]) -> PartFiles:
-    if is_address(path):
-        raise ValueError(f"split = 'files' reads files, and {path} is a database")
-    return part_files(path, settings.get("validation_file", ""), settings.get("test_file", ""))
 
 
 def read_configured(path: str | Path, config: Config) -> Source:
@@ -149,7 +79,7 @@ def read_again(
 def _read(path: str | Path, config: Config, *, min_count: int, unknown: object) -> Source:
     kind = kind_of(path, config.values)
     if config.split == FILES:
-        return _read_parts(_parts(path, config.values), kind, config, min_count, unknown)
+        return _read_parts(parts_of(path, config.values), kind, config, min_count, unknown)
     options = {"kind": kind, "min_count": min_count, "unknown": unknown}
     if config.source == "log":
         columns = (*_COLUMNS, "goal_column", "search_column", "event_weights", "where", "query")
@@ -189,33 +119,3 @@ def _read_parts(
     named = {name.removesuffix("_column"): str(config.get(name, "")) for name in _COLUMNS}
     weights = str(config.get("event_weights", ""))
     return read_log_parts(files, kind, Columns(**named), limits, config.where, weights)
-
-
-def split_source(config: Config, source: Source) -> Split:
-    """Hold out ``validation_size`` examples, and ``test_size`` others, never seen in training."""
-    if config.get("search_column", "") and config.split not in ("last", "last-of-some"):
-        raise ValueError(
-            f"search_column goes with split = 'last' or 'last-of-some', got {config.split!r}, "
-            "which would hold out words of searches too"
-        )
-    sizes = Sizes(config.validation_size, config.test_size)
-
-    def cut(part: Sequences) -> Windows:
-        return cut_text(config, part)
-
-    if config.split == FILES:
-        split = split_files(source, sizes, cut)
-    elif source.kind != TEXT:
-        return split_log(source, config.split, sizes)
-    else:
-        split = split_text(source.sequences, sizes, cut)
-    if not config.get("across_lines", False):
-        return split
-    assert split.final is not None
-    return replace(split, sequences=split.sequences.joined(), final=split.final.joined())
-
-
-def cut_text(config: Config, text: Sequences) -> Windows:
-    """Return the words of a text, each with what the model of a run predicts it from."""
-    model: type[Model] = load(config.parts["model"])
-    return model.windows_of(text.joined() if config.get("across_lines", False) else text, config)

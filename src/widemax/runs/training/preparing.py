@@ -50,14 +50,10 @@ from widemax.runs.folder.settings import (
 )
 from widemax.runs.judging.held_out import floor_of, ranks_seen, validation_of
 from widemax.runs.run import Run
+from widemax.runs.source.configured import configured_for
 from widemax.runs.source.features import shown_columns
-from widemax.runs.source.reading import (
-    configured_for,
-    read_configured,
-    read_growing,
-    read_with,
-    split_source,
-)
+from widemax.runs.source.reading import read_configured, read_growing, read_with
+from widemax.runs.source.splitting import split_source
 from widemax.runs.training.warm_start import Learned, WarmStart, as_learned, warm_start
 from widemax.storage.files import remove_torn_files
 from widemax.stores.addresses import place_of
