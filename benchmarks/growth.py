@@ -37,7 +37,8 @@ from widemax.heads import FullHead
 from widemax.index import ExactIndex, IVFIndex
 from widemax.models import YouTubeDNN
 from widemax.optim import RowAdam
-from widemax.runs.judging.held_out import judge_users, validation_of
+from widemax.runs.judging.held_out import judge_users
+from widemax.runs.judging.validation import validation_of
 from widemax.scoring import TableScorer
 from widemax.training.steps import GradientSteps
 

@@ -1,7 +1,7 @@
 """What a run stored when it was trained, against what the run that is loaded again comes to."""
 
 from widemax.runs.folder.histories import max_history
-from widemax.runs.judging.held_out import validation_of
+from widemax.runs.judging.validation import validation_of
 from widemax.runs.source.splitting import split_source
 
 

@@ -12,7 +12,7 @@ from widemax.cli.app import app
 from widemax.data import Holdout, Sequences
 from widemax.evaluation import evaluate_recommendations
 from widemax.models.baselines import Popularity
-from widemax.runs.judging.held_out import floor_of
+from widemax.runs.judging.validation import floor_of
 from widemax.runs.training.preparing import prepare
 from widemax.training.stopping import Difference, Validation, rise
 

@@ -307,7 +307,7 @@ def _order(training: Training) -> str:
 
 def _few_asked(training: Training) -> str:
     """Return a warning that the split asks too few users in validation or test, or ""."""
-    from widemax.runs.judging.held_out import asks_few
+    from widemax.runs.judging.protocol import asks_few
 
     config, split = training.config, training.split
     if config.split != "time":
@@ -353,7 +353,7 @@ class _Display:
                 self.say(f"features of {whose}: {fields}")
         if source.kind != "text":
             self.say(f"items of a user: {_order(training)}")
-        from widemax.runs.judging.held_out import looks_ahead
+        from widemax.runs.judging.protocol import looks_ahead
 
         if later := training.description.get("later"):
             self.say(looks_ahead(*later))

@@ -194,7 +194,7 @@ def _train(job: Job) -> dict[str, Any]:
 
 def _test(job: Job) -> dict[str, Any]:
     """Ask the best checkpoint of a run about what was held out, once."""
-    from widemax.runs.judging.held_out import k_of
+    from widemax.runs.judging.validation import k_of
     from widemax.runs.run import Run
 
     run = Run(job.folder)

@@ -17,14 +17,8 @@ from widemax.models import Model
 from widemax.runs.folder.creating import describe_source
 from widemax.runs.folder.histories import max_history
 from widemax.runs.folder.kept_data import KeptTest, kept_test
-from widemax.runs.judging.held_out import (
-    PROTOCOLS,
-    asked_first,
-    judge_next,
-    judge_users,
-    judge_words,
-    looks_ahead,
-)
+from widemax.runs.judging.held_out import asked_first, judge_next, judge_users, judge_words
+from widemax.runs.judging.protocol import PROTOCOLS, looks_ahead
 from widemax.runs.source.other_data import OtherData
 from widemax.runs.source.reading import read_again
 from widemax.runs.source.splitting import split_source

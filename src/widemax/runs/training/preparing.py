@@ -48,7 +48,8 @@ from widemax.runs.folder.settings import (
     continue_with,
     stored_config,
 )
-from widemax.runs.judging.held_out import floor_of, ranks_seen, validation_of
+from widemax.runs.judging.protocol import ranks_seen
+from widemax.runs.judging.validation import floor_of, validation_of
 from widemax.runs.run import Run
 from widemax.runs.source.configured import configured_for
 from widemax.runs.source.features import shown_columns
