@@ -18,20 +18,13 @@ from torch import Tensor
 
 from _common import DATA, state_of
 from widemax.config.config import Config
-from widemax.data import (
-    FeatureField,
-    Holdout,
-    Source,
-    leave_one_out,
-    read_features,
-    read_source,
-)
+from widemax.data import FeatureField, Holdout, Source, leave_one_out, read_features, read_source
 from widemax.data.reading import recoded
 from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
-from widemax.runs.training.preparing import plan_of
+from widemax.runs.training.plan import plan_of
 from widemax.training.steps import FitSteps
 from widemax.vocabulary import Vocabulary
 

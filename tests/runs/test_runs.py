@@ -174,8 +174,8 @@ def test_a_tracker_that_cannot_be_opened_leaves_nothing_open(log, tmp_path, monk
     def refuse(*given, **options):
         raise ValueError("no tensorboard today")
 
-    monkeypatch.setattr("widemax.runs.training.preparing.JsonLines", Noted)
-    monkeypatch.setattr("widemax.runs.training.preparing.TensorBoard", refuse)
+    monkeypatch.setattr("widemax.runs.training.opening.JsonLines", Noted)
+    monkeypatch.setattr("widemax.runs.training.opening.TensorBoard", refuse)
     monkeypatch.setattr("widemax.runs.training.preparing.check_tracking", lambda name: None)
     config = wm.Config(epochs=1, dimension=4, tracking="tensorboard")
     with pytest.raises(ValueError, match="no tensorboard today"):

@@ -28,7 +28,7 @@ from widemax.declarations import find
 from widemax.declarations.table import loaded_plugins
 
 if TYPE_CHECKING:
-    from widemax.runs.training.preparing import Training
+    from widemax.runs.training.training import Training
     from widemax.stores.addresses import Place
     from widemax.training.loop import Progress as TrainingProgress
     from widemax.training.together import Together
