@@ -25,7 +25,7 @@ from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
 from widemax.runs.training.plan import plan_of
-from widemax.training.steps import FitSteps
+from widemax.training.fit_steps import FitSteps
 from widemax.vocabulary import Vocabulary
 
 LOG = DATA / "ml-100k" / "ml-100k.inter"

@@ -279,7 +279,7 @@ def _why(config: Config, progress: TrainingProgress) -> str:
 
 def _chosen_optimizer(training: Training) -> str:
     """Return which optimiser "auto" stands for; empty where one was named, or there is none."""
-    from widemax.training.steps import AUTO, chosen_optimizer
+    from widemax.training.gradient_steps import AUTO, chosen_optimizer
 
     if training.config.get("optimizer", "") != AUTO:
         return ""

@@ -13,9 +13,10 @@ from widemax.data.splitting.holding_out import Split
 from widemax.data.splitting.log_split import distinct_targets
 from widemax.data.summary import DataSummary
 from widemax.runs.judging.validation import floor_of
+from widemax.training.fit_steps import FitSteps
 from widemax.training.loop import Plan
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import FitSteps, Steps
+from widemax.training.steps import Steps
 
 
 def plan_of(
