@@ -14,8 +14,8 @@ from widemax.runs.folder.chosen_checkpoint import trained_checkpoint
 from widemax.runs.folder.description import DESCRIPTION, INDEX
 from widemax.runs.vectors.map import MapMethod
 from widemax.serving.limits import MOST_RUNS
-from widemax.serving.served_run import ServedRun
-from widemax.serving.store_pool import TablePlace
+from widemax.serving.runs.served_run import ServedRun
+from widemax.serving.runs.store_pool import TablePlace
 from widemax.stores.searching import OtherTableError, VectorStore
 from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
 

@@ -9,9 +9,9 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from widemax.serving.answers import error_response
-from widemax.serving.refusals import say_invalid
-from widemax.serving.served_run import ServedRun
+from widemax.serving.http.answers import error_response
+from widemax.serving.http.refusals import say_invalid
+from widemax.serving.runs.served_run import ServedRun
 from widemax.serving.work import Deadline
 from widemax.stores.postgres import DatabaseError
 from widemax.vocabulary.spelling import UnknownNameError

@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from widemax.serving.answers import error_response
+from widemax.serving.http.answers import error_response
+from widemax.serving.http.metrics import Metrics
 from widemax.serving.limits import Limits
-from widemax.serving.metrics import Metrics
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

@@ -23,8 +23,8 @@ from widemax.runs.from_store import answer_from, similar_from
 from widemax.runs.judging.kept_evaluation import stored_evaluation
 from widemax.runs.run import Run
 from widemax.runs.vectors.map import MapMethod
+from widemax.serving.runs.store_pool import StorePool, TablePlace
 from widemax.serving.schemas import HistoryQuery, RecommendQuery
-from widemax.serving.store_pool import StorePool, TablePlace
 from widemax.storage.json_text import finite
 from widemax.stores.searching import OtherTableError, VectorStore
 from widemax.vocabulary.spelling import Key

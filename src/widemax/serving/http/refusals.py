@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from widemax.declarations.options import shortened
-from widemax.serving.answers import error_response
-from widemax.serving.served_run import ServedRun
+from widemax.serving.http.answers import error_response
+from widemax.serving.runs.served_run import ServedRun
 
 REFUSALS = {
     400: "The body is no JSON, or is nested too deeply.",
