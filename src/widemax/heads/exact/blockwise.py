@@ -12,8 +12,13 @@ import torch
 from torch import Tensor
 
 from widemax.candidates import ClassBlock, TopK
-from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_sums, offer_scores
-from widemax.heads.exact_topk import best_keeper
+from widemax.heads.exact.linear import (
+    linear_log_normalizer,
+    linear_scores,
+    linear_sums,
+    offer_scores,
+)
+from widemax.heads.exact.topk import best_keeper
 from widemax.scoring.rows import widened
 
 Blocks = Sequence[ClassBlock]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from widemax.gradients import Gradients
-from widemax.heads import exact
+from widemax.heads.exact import linear
 from widemax.scoring.rows import widened
 
 
@@ -27,10 +27,10 @@ def traced_sums(
     target_weights: Tensor,
     smoothing: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return what ``exact.linear_sums`` does."""
+    """Return what ``linear.linear_sums`` does."""
     arguments = (queries, vectors, biases, targets, target_weights, smoothing)
-    with torch.no_grad(), exact.without_autocast(queries):
-        return exact.LinearSums.forward(SimpleNamespace(save_for_backward=_forget), *arguments)
+    with torch.no_grad(), linear.without_autocast(queries):
+        return linear.LinearSums.forward(SimpleNamespace(save_for_backward=_forget), *arguments)
 
 
 def _forget(*tensors: Tensor | None) -> None:
@@ -65,12 +65,12 @@ def _gradients(
     """Return the gradients of queries, vectors and biases, an empty one where there are none."""
     saved = (queries, vectors, biases, targets, target_weights, log_normalizer)
     needed = (True, True, biases is not None, False, False, False)
-    unit = exact.unit_of(log_normalizer)
+    unit = linear.unit_of(log_normalizer)
     ctx = SimpleNamespace(
         saved_tensors=saved, needs_input_grad=needed, unit=unit, smoothing=smoothing
     )
     with torch.no_grad():
-        by_queries, by_vectors, by_biases, *_ = exact.LinearSums.backward(ctx, by_sum, by_label)
+        by_queries, by_vectors, by_biases, *_ = linear.LinearSums.backward(ctx, by_sum, by_label)
     assert by_queries is not None
     assert by_vectors is not None
     return by_queries, by_vectors, queries.new_empty(0) if by_biases is None else by_biases

@@ -17,7 +17,7 @@ from torch import Tensor
 from widemax.candidates import TopK
 from widemax.devices import by_kernels
 from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
-from widemax.heads.exact_topk import KernelKeeper, TorchKeeper, best_keeper
+from widemax.heads.exact.topk import KernelKeeper, TorchKeeper, best_keeper
 from widemax.scoring.rows import widened
 
 # A tile of 2^20 scores (4 MB in float32) stays in the cache for the passes after the product:
@@ -243,7 +243,7 @@ def linear_sums(
     arguments = (queries, vectors, biases, targets, target_weights, mean_weight)
     if torch.compiler.is_compiling():
         # Here, because it is made of this file, and only a compiler needs it.
-        from widemax.heads.traced import traced_sums
+        from widemax.heads.exact.traced import traced_sums
 
         traced: tuple[Tensor, Tensor] = traced_sums(*arguments)
         return traced
