@@ -28,7 +28,7 @@ import polars as pl
 
 from tests.kills import Kills
 from tests.runs.run_processes import finish, start, warm_up
-from widemax.config.resolution import all_options
+from widemax.config.settings import all_options
 from widemax.declarations import find, names
 from widemax.runs.judging.kept_evaluation import EVALUATION
 

@@ -23,7 +23,8 @@ from widemax.cli.config_options import ConfigCommand, Settings, with_config_opti
 from widemax.cli.printable import printable
 from widemax.cli.progress import compiling_shown, starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
-from widemax.config.resolution import all_options, is_ordered
+from widemax.config.resolution import is_ordered
+from widemax.config.settings import all_options
 from widemax.declarations import find
 from widemax.declarations.table import loaded_plugins
 
