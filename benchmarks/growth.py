@@ -40,7 +40,7 @@ from widemax.optim import RowAdam
 from widemax.runs.judging.held_out import judge_users
 from widemax.runs.judging.validation import validation_of
 from widemax.scoring import TableScorer
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 DIMENSION, USERS, HISTORY = 32, 256, 20
 SECONDS_FLOOR, BYTES_FLOOR = 0.02, 2**24

@@ -32,7 +32,7 @@ from widemax.objectives import Objective, negative_sampling, sampled_softmax
 from widemax.optim import RowAdagrad
 from widemax.sampling import LogUniformSampler, Sampler, UnigramSampler
 from widemax.scoring import TableScorer
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import learning_rate_at
 from widemax.vocabulary import Vocabulary
 

@@ -46,7 +46,7 @@ from widemax.heads import FullHead, Head, ImportanceHead
 from widemax.models import NNLM
 from widemax.sampling import NGramSampler, UnigramSampler
 from widemax.scoring import TableScorer
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import learning_rate_at
 
 STORED = Path(__file__).resolve().parent / "results" / "importance_brown.parts.json"

@@ -30,7 +30,7 @@ from importance_brown import Counter, Layer, Setting, build, trigram_head
 from widemax.heads import Head, ImportanceHead
 from widemax.sampling import AdaptiveNGramSampler
 from widemax.scoring import TableScorer
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import learning_rate_at
 
 VALID_EVERY = 50

@@ -17,7 +17,7 @@ from widemax.optim import OPTIMIZERS
 from widemax.planning.measuring import steps_of
 from widemax.planning.workload import Workload
 from widemax.training.checkpoints import CheckpointStore
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.loop import Loop, Plan
 from widemax.training.together import Together
 

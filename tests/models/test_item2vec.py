@@ -12,7 +12,7 @@ from widemax.models.embeddings.item2vec import Item2Vec, shuffled_baskets
 from widemax.models.embeddings.kernel_steps import refusal
 from widemax.optim import RowAdagrad
 from widemax.runs.training.preparing import prepare
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 CLUSTERS, SIZE = 8, 10
 V = CLUSTERS * SIZE

@@ -6,8 +6,8 @@ import torch
 import widemax as wm
 from widemax.devices import find_device, plain_torch
 from widemax.runs.training.preparing import prepare
-from widemax.training import gradient_steps
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.gradients import steps as gradient_steps
 
 SETTINGS = {"epochs": 2, "dimension": 8, "batch_size": 32, "num_samples": 10, "patience": 0}
 

@@ -118,7 +118,7 @@ def test_fault_15_killed_at_any_moment_it_ends_bit_identical(kind, request, tmp_
 
 
 READING = ("widemax.runs.training.preparing", "read_configured", 1)
-IN_A_STEP = ("widemax.training.gradient_steps", "check_finite", 8)
+IN_A_STEP = ("widemax.training.gradients.steps", "check_finite", 8)
 VALIDATING = ("widemax.runs.judging.validation", "evaluate_recommendations", 2)
 SAVING = ("widemax.training.checkpoints", "write_checkpoint", 3)
 TIDYING = ("widemax.training.checkpoints", "sync_folder", 5)

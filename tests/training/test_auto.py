@@ -3,7 +3,7 @@
 import pytest
 
 import widemax as wm
-import widemax.training.gradient_steps as steps
+import widemax.training.gradients.steps as steps
 from widemax.optim import DenseAdam, RowAdam
 from widemax.runs.training.preparing import prepare
 

@@ -280,7 +280,7 @@ def _why(config: Config, progress: TrainingProgress) -> str:
 
 def _chosen_optimizer(training: Training) -> str:
     """Return which optimiser "auto" stands for; empty where one was named, or there is none."""
-    from widemax.training.gradient_steps import AUTO, chosen_optimizer
+    from widemax.training.gradients.steps import AUTO, chosen_optimizer
 
     if training.config.get("optimizer", "") != AUTO:
         return ""

@@ -39,7 +39,7 @@ from widemax.runs.training.training import Training, resume_loop
 from widemax.runs.training.warm_start import Learned, WarmStart, as_learned
 from widemax.stores.addresses import place_of
 from widemax.training.checkpoints import CheckpointStore
-from widemax.training.gradient_steps import AUTO
+from widemax.training.gradients.steps import AUTO
 from widemax.training.loop import Loop, Progress
 from widemax.training.range_test import RangeTest
 from widemax.training.together import ALONE, Together

@@ -15,7 +15,7 @@ from widemax.models import Model
 from widemax.models.building import build_model, build_steps
 from widemax.runs.run import Run
 from widemax.runs.training.warm_start import WarmStart, warm_start
-from widemax.training.gradient_steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.range_test import LOWEST_RATE, RangeTest, range_test
 from widemax.training.steps import Steps
 from widemax.training.together import Together

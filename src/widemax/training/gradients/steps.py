@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from widemax.declarations import Need, Option, Setup, declare
 from widemax.devices import find_device, moved
 from widemax.optim import OPTIMIZERS, clip_grad_norm_, decay_groups
-from widemax.training.averaging import RunningMean
-from widemax.training.batches import Parts, even_batches
+from widemax.training.gradients.averaging import RunningMean
+from widemax.training.gradients.batches import Parts, even_batches
 from widemax.training.guard import check_finite
 from widemax.training.range_test import RANGE_STEPS
 from widemax.training.steps import (
