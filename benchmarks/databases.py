@@ -22,9 +22,9 @@ import psycopg
 import widemax as wm
 from _harness import Report, command_line
 from serving import HISTORY, LENGTH, NUM_ITEMS, K, make_run
-from widemax.runs.export.pgvector import class_points
 from widemax.runs.from_store import recommend_from
 from widemax.runs.run import Run
+from widemax.runs.vectors.points import class_points
 from widemax.stores.searching import VectorStore
 
 ASKED, ROWS, STEPS = 200, 1_000_000, 40
@@ -57,7 +57,7 @@ def measure_vectors(report: Report, run: Run, log: Path, address: str) -> None:
     histories = last_items(log)
     found, filtered = [], []
     with VectorStore(address, TABLE) as store:
-        points = class_points(run)
+        points = class_points(run.model)
         same = all(
             np.array_equal(store.vectors(part.tolist(), column="point"), points[part])
             for part in np.array_split(np.arange(NUM_ITEMS), 20)

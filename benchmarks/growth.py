@@ -37,9 +37,10 @@ from widemax.heads import FullHead
 from widemax.index import ExactIndex, IVFIndex
 from widemax.models import YouTubeDNN
 from widemax.optim import RowAdam
-from widemax.runs.judging import judge_users, validation_of
+from widemax.runs.judging.held_out import judge_users
+from widemax.runs.judging.validation import validation_of
 from widemax.scoring import TableScorer
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 DIMENSION, USERS, HISTORY = 32, 256, 20
 SECONDS_FLOOR, BYTES_FLOOR = 0.02, 2**24

@@ -25,9 +25,10 @@ import numpy as np
 import polars as pl
 
 from _harness import Report, command_line
-from widemax.data.reading.source import Source, read_source
+from widemax.data.reading.source import read_source
 from widemax.data.sequences import Sequences
 from widemax.data.sessions import sessions_of
+from widemax.data.source import Source
 from widemax.data.splitting.log_split import LogSplit
 from widemax.data.splitting.splits import leave_one_out
 

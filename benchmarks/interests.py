@@ -16,7 +16,7 @@ from _harness import Report, command_line, interleaved
 from widemax.data import Sequences
 from widemax.models import MIND, SDM, Model, YouTubeDNN
 from widemax.optim import RowAdam
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 NUM_CLASSES, USERS, LENGTH = 5_000, 2_000, 60
 MODELS: dict[str, type[Model]] = {"YouTubeDNN": YouTubeDNN, "MIND, K = 4": MIND, "SDM": SDM}

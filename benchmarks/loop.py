@@ -21,8 +21,8 @@ from widemax.optim import RowAdam
 from widemax.sampling import LogUniformSampler
 from widemax.scoring import TableScorer
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.loop import Loop, Plan
-from widemax.training.steps import GradientSteps
 
 BATCH, DIMENSION, NUM_CLASSES, NUM_SAMPLES = 512, 64, 100_000, 1_024
 LEARNING_RATE = 0.01

@@ -31,7 +31,7 @@ from _harness import DATA, Report, command_line
 from widemax.data import Sequences
 from widemax.models import MIND, SDM, Model, SASRec
 from widemax.optim import DenseAdam, RowAdam
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 LOG = DATA / "ml-1m" / "ml-1m.txt"
 LEAST = 3.0

@@ -31,9 +31,9 @@ import torch
 
 import widemax as wm
 from _harness import Report, command_line
-from widemax.runs.indexes import RunIndexes
-from widemax.runs.questions import Question
+from widemax.runs.answering.questions import Question
 from widemax.runs.run import Run
+from widemax.runs.vectors.indexes import RunIndexes
 from widemax.vectors import KeyedVectors
 
 NUM_ITEMS, NUM_USERS, LENGTH = 100_000, 20_000, 10

@@ -32,8 +32,8 @@ from widemax.objectives import Objective, negative_sampling, sampled_softmax
 from widemax.optim import RowAdagrad
 from widemax.sampling import LogUniformSampler, Sampler, UnigramSampler
 from widemax.scoring import TableScorer
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import GradientSteps
 from widemax.vocabulary import Vocabulary
 
 TORCH_WORDS, GRADIENT_BATCH, GRADIENT_RATE = 2_000_000, 4096, 0.1

@@ -30,8 +30,9 @@ from _common import DATA, state_of
 from widemax.data import Sequences, Windows
 from widemax.evaluation import PerplexityReport, target_log_probs
 from widemax.models import Model
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import Schedule, learning_rate_at
-from widemax.training.steps import Examples, GradientSteps
+from widemax.training.steps import Examples
 from widemax.vocabulary import Vocabulary
 
 BROWN_TRAIN, BROWN_VALID = 800_000, 200_000

@@ -18,21 +18,14 @@ from torch import Tensor
 
 from _common import DATA, state_of
 from widemax.config.config import Config
-from widemax.data import (
-    FeatureField,
-    Holdout,
-    Source,
-    leave_one_out,
-    read_features,
-    read_source,
-)
+from widemax.data import FeatureField, Holdout, Source, leave_one_out, read_features, read_source
 from widemax.data.reading import recoded
 from widemax.data.summary import DataSummary
 from widemax.evaluation import evaluate_recommendations
 from widemax.models import Model
 from widemax.models.building import build_model, build_steps
-from widemax.runs.preparing import plan_of
-from widemax.training.steps import FitSteps
+from widemax.runs.training.plan import plan_of
+from widemax.training.fit_steps import FitSteps
 from widemax.vocabulary import Vocabulary
 
 LOG = DATA / "ml-100k" / "ml-100k.inter"

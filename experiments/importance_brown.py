@@ -46,8 +46,8 @@ from widemax.heads import FullHead, Head, ImportanceHead
 from widemax.models import NNLM
 from widemax.sampling import NGramSampler, UnigramSampler
 from widemax.scoring import TableScorer
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import GradientSteps
 
 STORED = Path(__file__).resolve().parent / "results" / "importance_brown.parts.json"
 WITHIN = 1.02

@@ -38,7 +38,7 @@ from _harness import Report, command_line
 from _ml100k import KS, LOG, Figures, by_chance, judge, load_films, train, with_new_films
 from _stored import StoredRows, some_of
 from widemax.config.config import Config
-from widemax.config.resolution import switched_off
+from widemax.config.fitting import switched_off
 
 RESULTS = Path(__file__).resolve().parent / "results"
 STORED, TABLE = StoredRows(RESULTS / "ml100k.rows.json"), RESULTS / "ml100k.table.md"

@@ -38,7 +38,7 @@ from _layers import LAYERS, DrawCounter, Layer
 from _stored import StoredRows, some_of
 from widemax.encoders import NNLMEncoder
 from widemax.models import NNLM
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 RESULTS = Path(__file__).resolve().parent / "results"
 STORED, TABLE = StoredRows(RESULTS / "output_layers.rows.json"), RESULTS / "output_layers.table.md"

@@ -30,8 +30,8 @@ from importance_brown import Counter, Layer, Setting, build, trigram_head
 from widemax.heads import Head, ImportanceHead
 from widemax.sampling import AdaptiveNGramSampler
 from widemax.scoring import TableScorer
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.schedules import learning_rate_at
-from widemax.training.steps import GradientSteps
 
 VALID_EVERY = 50
 LATELY = 100

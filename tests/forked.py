@@ -23,7 +23,7 @@ PRELOADED = (
     "tests.forked",
     "tests.runs.run_processes",
     "widemax.cli.app",
-    "widemax.runs.preparing",
+    "widemax.runs.training.preparing",
     "widemax.runs.run",
     "torch",
     "polars",

@@ -28,9 +28,9 @@ import polars as pl
 
 from tests.kills import Kills
 from tests.runs.run_processes import finish, start, warm_up
-from widemax.config.resolution import all_options
+from widemax.config.settings import all_options
 from widemax.declarations import find, names
-from widemax.runs.kept_evaluation import EVALUATION
+from widemax.runs.judging.kept_evaluation import EVALUATION
 
 # No database is at hand to be hostile to.
 FILE_EXPORTS = [name for name in names("export") if "database" not in find("export", name).traits]

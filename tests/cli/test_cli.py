@@ -20,10 +20,10 @@ from widemax.cli.answers import print_neighbours
 from widemax.cli.app import app
 from widemax.cli.errors import notes_in_one_line
 from widemax.cli.progress import waiting
-from widemax.config.resolution import all_options
 from widemax.config.run_options import SLOTS
+from widemax.config.settings import all_options
 from widemax.declarations import names
-from widemax.runs.catalogue import Neighbour
+from widemax.runs.folder.catalogue import Neighbour
 from widemax.training.checkpoints import CheckpointStore
 
 BIN = str(Path(sys.executable).parent)

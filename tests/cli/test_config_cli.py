@@ -15,7 +15,7 @@ from tests.config.configurations import OPTIONS, has_effect, settings_beside
 from widemax.cli.app import app as program
 from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
 from widemax.config import Config, read_config
-from widemax.config.resolution import varying_defaults
+from widemax.config.settings import varying_defaults
 from widemax.declarations import declared, names
 
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}

@@ -51,7 +51,7 @@ def test_fault_30_ctrl_c_in_an_import_leaves_one_line(way, module, tmp_path):
 
 
 def test_fault_30_ctrl_c_in_an_import_of_a_verb_leaves_no_traceback(tmp_path):
-    done = interrupted(["-m", "widemax"], "widemax.runs.description", tmp_path)
+    done = interrupted(["-m", "widemax"], "widemax.runs.folder.description", tmp_path)
     assert (done.returncode, done.stderr) == (130, "")
 
 

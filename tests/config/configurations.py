@@ -6,9 +6,10 @@ from itertools import combinations
 from hypothesis import strategies as st
 
 from widemax.config import Config
+from widemax.config.fitting import switched_off
 from widemax.config.mixing import MIXES
-from widemax.config.resolution import all_options, switched_off
 from widemax.config.run_options import SLOTS
+from widemax.config.settings import all_options
 from widemax.declarations import declared, names
 from widemax.declarations.options import MAX_TEXT
 

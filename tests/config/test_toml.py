@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from tests.config.configurations import configs, has_effect
 from tests.fuzzing import EXAMPLES
 from widemax.config import Config, read_config, show_config
-from widemax.config.resolution import switched_off
+from widemax.config.fitting import switched_off
 from widemax.config.toml import MAX_BYTES, MAX_LINE, read_toml, to_toml, toml_value
 from widemax.declarations import declared, names
 from widemax.declarations.options import MAX_TEXT

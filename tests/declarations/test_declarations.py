@@ -12,8 +12,8 @@ from tests import forked
 from widemax.cli import main
 from widemax.cli.train import train
 from widemax.config import Config
-from widemax.config.resolution import all_options
 from widemax.config.run_options import SLOTS, TRAIN_ARGUMENTS
+from widemax.config.settings import all_options
 from widemax.declarations import (
     Declaration,
     Need,

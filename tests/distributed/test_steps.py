@@ -17,8 +17,8 @@ from widemax.optim import OPTIMIZERS
 from widemax.planning.measuring import steps_of
 from widemax.planning.workload import Workload
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.gradients.steps import GradientSteps
 from widemax.training.loop import Loop, Plan
-from widemax.training.steps import GradientSteps
 from widemax.training.together import Together
 
 COUNTS = [9, 7, 5, 4, 4, 3, 2]

@@ -6,17 +6,18 @@ import torch.nn.functional as F
 
 from tests.heads import head_cases_structured as cases
 from widemax.contracts.head import check_head
-from widemax.heads import AdaptiveHead, FullHead, exact
+from widemax.heads import AdaptiveHead, FullHead
 from widemax.heads.adaptive import clusters
+from widemax.heads.exact import linear
 from widemax.scoring import TableScorer
 
 
 @pytest.fixture(params=["one tile", "many tiles"])
 def tiles(request, monkeypatch):
     if request.param == "many tiles":
-        monkeypatch.setattr(exact, "_TILE_SCORES", 21)
-        monkeypatch.setattr(exact, "_TOPK_TILE_SCORES", 21)
-        monkeypatch.setattr(exact, "_TILE_ROWS", 3)
+        monkeypatch.setattr(linear, "_TILE_SCORES", 21)
+        monkeypatch.setattr(linear, "_TOPK_TILE_SCORES", 21)
+        monkeypatch.setattr(linear, "_TILE_ROWS", 3)
         monkeypatch.setattr(clusters, "_KEPT_SCORES", 0)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from widemax.heads import FullHead, SampledHead
-from widemax.heads.best import best_products, distinct
+from widemax.heads.exact.best import best_products, distinct
 from widemax.heads.interests import best_over_all, best_scores
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
@@ -45,7 +45,7 @@ def best(interests, vectors):
     [(1, 5, CLASSES), (50, 5, CLASSES), (2**18, 5, CLASSES), (50, 48, CLASSES), (2**18, 80, 300)],
 )
 def test_the_kernel_gives_the_maximum_and_its_gradient(tile, dimension, classes, monkeypatch):
-    monkeypatch.setattr("widemax.heads.best._TILE_SCORES", tile)
+    monkeypatch.setattr("widemax.heads.exact.best._TILE_SCORES", tile)
     interests = some_interests(dimension) / dimension**0.5
     vectors = torch.randn(classes, dimension)
     found = gradients(best, interests, vectors)

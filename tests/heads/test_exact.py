@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from widemax.heads import FullHead, exact
+from widemax.heads import FullHead
+from widemax.heads.exact import linear
 from widemax.scoring import TableScorer
 
 
@@ -12,9 +13,9 @@ from widemax.scoring import TableScorer
 def tiles(request, monkeypatch):
     """Small tiles, so that rows and classes are both cut into several."""
     if request.param == "many tiles":
-        monkeypatch.setattr(exact, "_TILE_SCORES", 21)
-        monkeypatch.setattr(exact, "_TOPK_TILE_SCORES", 21)
-        monkeypatch.setattr(exact, "_TILE_ROWS", 3)
+        monkeypatch.setattr(linear, "_TILE_SCORES", 21)
+        monkeypatch.setattr(linear, "_TOPK_TILE_SCORES", 21)
+        monkeypatch.setattr(linear, "_TILE_ROWS", 3)
 
 
 def make(num_classes=50, dimension=8, batch=10, dtype=torch.float64, **options):
@@ -94,7 +95,7 @@ def test_gradcheck_reaches_every_input():
     weights = torch.full((4, 1), 1.0, dtype=torch.float64)
 
     def loss(queries, vectors, biases):
-        return exact.linear_cross_entropy(
+        return linear.linear_cross_entropy(
             queries, vectors, biases, targets[:, None], weights, label_smoothing=0.2
         )
 

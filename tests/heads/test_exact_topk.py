@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemax.heads import exact
-from widemax.heads.exact_topk import KernelKeeper, TorchKeeper, best_keeper
+from widemax.heads.exact import linear
+from widemax.heads.exact.topk import KernelKeeper, TorchKeeper, best_keeper
 from widemax.kernels.heads import topk as kernel
 
 KEEPERS = [KernelKeeper, TorchKeeper]
@@ -108,9 +108,9 @@ def test_topk_does_not_depend_on_the_tiles(batch, num_classes, share, tile_score
         scores[row, [index for index in ids if index >= 0]] = -torch.inf
     k = max(1, round(share * num_classes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "_TILE_SCORES", tile_scores)
-        patch.setattr(exact, "_TILE_ROWS", tile_rows)
-        best = exact.linear_topk(queries, vectors, biases, k, exclude=exclude)
+        patch.setattr(linear, "_TILE_SCORES", tile_scores)
+        patch.setattr(linear, "_TILE_ROWS", tile_rows)
+        best = linear.linear_topk(queries, vectors, biases, k, exclude=exclude)
     assert_best(best, scores, k)
 
 
@@ -128,7 +128,7 @@ def test_one_nan_anywhere_is_named(keeper_type, column):
 def test_nan_of_an_excluded_class_does_not_matter():
     vectors = torch.ones(200, 2)
     vectors[70] = torch.nan
-    best = exact.linear_topk(torch.ones(1, 2), vectors, None, 3, exclude=torch.tensor([[70]]))
+    best = linear.linear_topk(torch.ones(1, 2), vectors, None, 3, exclude=torch.tensor([[70]]))
     assert best.ids.tolist() == [[0, 1, 2]]
 
 
@@ -145,7 +145,7 @@ def test_dtypes_are_those_of_the_scores(dtype):
     vectors = torch.randn(500, 8, generator=generator).to(dtype)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     with torch.inference_mode():
-        best = exact.linear_topk(queries, vectors, None, 20)
+        best = linear.linear_topk(queries, vectors, None, 20)
     assert best.scores.dtype == wide
     assert best.ids.dtype == torch.int64
     expected = (queries.to(wide) @ vectors.to(wide).T).topk(20)
@@ -159,7 +159,7 @@ def test_several_threads_may_search_at_once():
     vectors = torch.randn(5000, 16, generator=generator)
 
     def search(batch):
-        return exact.linear_topk(batch, vectors, None, 50).ids
+        return linear.linear_topk(batch, vectors, None, 50).ids
 
     alone = [search(batch) for batch in queries]
     with ThreadPoolExecutor(4) as pool:

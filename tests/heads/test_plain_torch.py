@@ -9,7 +9,8 @@ from tests.heads.declared_heads import DIMENSION, MAKERS, NAMES, drawn, make_bat
 from tests.host_reads import HostRead, no_host_reads
 from widemax import check_head, validation
 from widemax.devices import plain_torch
-from widemax.heads import SampledHead, exact
+from widemax.heads import SampledHead
+from widemax.heads.exact import linear
 from widemax.objectives import corrected_log_q, importance_sampling, nce, negative_sampling
 from widemax.optim import RowAdagrad, RowAdam, RowSGD, RowwiseAdagrad, clip_grad_norm_
 
@@ -81,7 +82,7 @@ def test_the_contract_holds_without_kernels(name):
 def test_every_tensor_of_a_step_is_made_where_the_hidden_states_are(name, monkeypatch):
     """On "meta", which holds no values: torch refuses two devices, and whoever asks for a value."""
     monkeypatch.setattr(validation, "check_dense", lambda argument, value: value)
-    monkeypatch.setattr(exact, "without_autocast", lambda tensor: nullcontext())
+    monkeypatch.setattr(linear, "without_autocast", lambda tensor: nullcontext())
     hidden, targets = (each.to("meta") for each in make_batch())
     losses = make(name).to("meta")(hidden.requires_grad_(), targets)
     losses.sum().backward()

@@ -7,8 +7,9 @@ import torch
 
 from tests.heads.declared_heads import MAKERS, NAMES, drawn, make_batch, make_head
 from widemax import objectives
-from widemax.heads import HierarchicalHead, SampledHead, Tree, exact
+from widemax.heads import HierarchicalHead, SampledHead, Tree
 from widemax.heads.adaptive import clusters
+from widemax.heads.exact import linear
 from widemax.scoring import DifferentiatedScorer, ShardedTableScorer
 
 FURTHER = {
@@ -90,7 +91,7 @@ def test_fault_39_float32_has_the_second_derivative_or_says_why_not(name, slope)
 def test_second_derivatives_by_the_parameters(name, monkeypatch):
     """Through tiles and through kept scores alike, the table is reached too."""
     monkeypatch.setattr(clusters, "_KEPT_SCORES", 60)
-    monkeypatch.setattr(exact, "_TILE_SCORES", 21)
+    monkeypatch.setattr(linear, "_TILE_SCORES", 21)
     head = make(name).double()
     hidden, targets = make_batch(torch.float64)
     parameters = list(head.parameters())

@@ -9,7 +9,7 @@ from widemax.data import Sequences, WindowBatch
 from widemax.models.embeddings.airbnb import Airbnb, GoalWindows
 from widemax.models.embeddings.item2vec import Item2Vec
 from widemax.optim import RowAdagrad
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 
 def train(model, sessions, *, window, steps=80, rate=0.3, seed=0, **options):

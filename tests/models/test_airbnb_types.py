@@ -10,7 +10,7 @@ from widemax.cli import main
 from widemax.data import Sequences, WindowBatch
 from widemax.models import AirbnbTypes, RequestWindows, types_of
 from widemax.optim import RowAdagrad
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 KINDS, ALIKE, USER_KINDS = 8, 5, 4
 """Items: five of each of eight kinds; users are of four kinds."""

@@ -7,7 +7,7 @@ import widemax as wm
 from widemax.data import Sequences
 from widemax.models import YouTubeDNN
 from widemax.models.retrieval.bags import Bags
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])

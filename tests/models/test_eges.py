@@ -13,7 +13,7 @@ from widemax.data.graph import ItemGraph
 from widemax.encoders.side_information import SideInformationEncoder
 from widemax.models.embeddings.eges import EGES
 from widemax.optim import RowAdagrad
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 SIDE = torch.tensor([[1, 2, 0], [2, 0, 1], [0, 0, 0], [1, 1, 1], [2, 3, 0], [0, 0, 0]])
 NUM_VALUES = [3, 4, 2]

@@ -11,8 +11,8 @@ from widemax.models.building import RunSetup
 from widemax.models.embeddings.item2vec import Item2Vec, shuffled_baskets
 from widemax.models.embeddings.kernel_steps import refusal
 from widemax.optim import RowAdagrad
-from widemax.runs.preparing import prepare
-from widemax.training.steps import GradientSteps
+from widemax.runs.training.preparing import prepare
+from widemax.training.gradients.steps import GradientSteps
 
 CLUSTERS, SIZE = 8, 10
 V = CLUSTERS * SIZE

@@ -16,7 +16,7 @@ from widemax.models.segments import Streams
 from widemax.optim import RowAdam
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 NUM_CLASSES = 12
 TEXTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [], [8], [9, 7, 9], [2, 3, 8, 4]]

@@ -16,7 +16,7 @@ from widemax.heads import FullHead
 from widemax.models.retrieval.mind import MIND
 from widemax.optim import RowAdam
 from widemax.scoring import TableScorer
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 NUM_CLASSES = 12
 CONTEXT = torch.tensor(

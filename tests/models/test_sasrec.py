@@ -14,7 +14,7 @@ from widemax.objectives import negative_sampling
 from widemax.optim import RowAdam
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 V, D = 11, 6
 LISTS = [[3, 1, 4, 1, 5, 9, 2], [], [8], [9, 7, 9], [2, 3, 8, 4, 10, 0]]

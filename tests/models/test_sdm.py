@@ -16,7 +16,7 @@ from widemax.encoders.sdm import SDMEncoder
 from widemax.models.retrieval.sdm import SDM
 from widemax.models.retrieval.youtube_dnn import YouTubeDNN
 from widemax.optim import RowAdam
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 NUM_CLASSES = 12
 CODES = torch.stack([torch.arange(12) % 3, torch.arange(12) // 5], dim=1)

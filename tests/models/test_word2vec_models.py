@@ -23,7 +23,7 @@ from widemax.sampling import (
 )
 from widemax.scoring import TableScorer
 from widemax.training import NonFiniteError
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 TOPICS, WORDS_A_TOPIC = 10, 8
 

@@ -20,7 +20,7 @@ from widemax.models.retrieval.youtube_dnn import YouTubeDNN
 from widemax.optim import RowAdam
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
-from widemax.training.steps import GradientSteps
+from widemax.training.gradients.steps import GradientSteps
 
 NUM_CLASSES = 12
 CONTEXT = torch.tensor(

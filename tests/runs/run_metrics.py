@@ -1,8 +1,8 @@
 """What a run stored when it was trained, against what the run that is loaded again comes to."""
 
-from widemax.runs.histories import max_history
-from widemax.runs.judging import validation_of
-from widemax.runs.source import split_source
+from widemax.runs.folder.histories import max_history
+from widemax.runs.judging.validation import validation_of
+from widemax.runs.source.splitting import split_source
 
 
 def check_stored_metrics(run):

@@ -5,9 +5,9 @@ import torch
 
 import widemax as wm
 from widemax.devices import find_device, plain_torch
-from widemax.runs.preparing import prepare
-from widemax.training import steps as training_steps
+from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.gradients import steps as gradient_steps
 
 SETTINGS = {"epochs": 2, "dimension": 8, "batch_size": 32, "num_samples": 10, "patience": 0}
 
@@ -55,7 +55,7 @@ def test_mixed_precision_acts(log, tmp_path):
 def test_a_model_goes_to_its_device_and_back(log, tmp_path, monkeypatch, averaging):
     """cpu:0 is a device of its own to the trainer: all is moved, and nothing must change."""
     expected = trained(log, tmp_path / "cpu", averaging=averaging)
-    monkeypatch.setattr(training_steps, "find_device", lambda name: torch.device("cpu", 0))
+    monkeypatch.setattr(gradient_steps, "find_device", lambda name: torch.device("cpu", 0))
     for name in ("get_rng_state", "set_rng_state"):
         monkeypatch.setattr(torch.cpu, name, getattr(torch, name), raising=False)
     for interrupted in (False, True):

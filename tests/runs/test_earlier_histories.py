@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import widemax as wm
-from widemax.runs.kept_data import earlier_histories, joined_histories
+from widemax.runs.folder.kept_data import earlier_histories, joined_histories
 from widemax.vocabulary import Vocabulary
 
 CONFIG = wm.Config(

@@ -17,7 +17,7 @@ from widemax.cli import main
 from widemax.cli.app import app
 from widemax.config import Config
 from widemax.declarations import declared, find, names
-from widemax.runs.description import check_run
+from widemax.runs.folder.description import check_run
 
 SMALL = ("--steps=2", "--batch-size=64", "--dimension=8", "--validation-size=20", "--test-size=20")
 USERS, ITEMS = 40, 30

@@ -16,8 +16,8 @@ import widemax as wm
 from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.runs.export.faiss import read_faiss_index, write_faiss_index
-from widemax.runs.preparing import prepare
-from widemax.runs.warm_start import as_learned
+from widemax.runs.training.preparing import prepare
+from widemax.runs.training.warm_start import as_learned
 
 GENSIM = gensim.models.KeyedVectors
 WORDS = [f"w{number}" for number in range(40)]

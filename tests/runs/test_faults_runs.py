@@ -11,7 +11,7 @@ import pytest
 import widemax as wm
 from tests.runs.run_processes import finish, start
 from widemax.data import python_reference
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 FLAGS = [
@@ -117,9 +117,9 @@ def test_fault_15_killed_at_any_moment_it_ends_bit_identical(kind, request, tmp_
     print(f"{kills()} kills in {runs} runs")
 
 
-READING = ("widemax.runs.preparing", "read_configured", 1)
-IN_A_STEP = ("widemax.training.steps", "check_finite", 8)
-VALIDATING = ("widemax.runs.judging", "evaluate_recommendations", 2)
+READING = ("widemax.runs.training.preparing", "read_configured", 1)
+IN_A_STEP = ("widemax.training.gradients.steps", "check_finite", 8)
+VALIDATING = ("widemax.runs.judging.validation", "evaluate_recommendations", 2)
 SAVING = ("widemax.training.checkpoints", "write_checkpoint", 3)
 TIDYING = ("widemax.training.checkpoints", "sync_folder", 5)
 

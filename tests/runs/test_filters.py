@@ -9,9 +9,9 @@ import pytest
 
 import widemax as wm
 from tests.runs.settings import config_with
-from widemax.runs.item_columns import ItemColumn
-from widemax.runs.map import principal_plane
-from widemax.runs.table_answers import TableAnswers
+from widemax.runs.answering.table_answers import TableAnswers
+from widemax.runs.folder.item_columns import ItemColumn
+from widemax.runs.vectors.map import principal_plane
 
 NUM_ITEMS = 30
 CATEGORIES = ("tea", "rum", "gin")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
 from widemax.cli.app import app
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 OPTIONS = {"dimension": 8, "min_count": 2, "threads": 1, "validation_size": 20, "epochs": 2}

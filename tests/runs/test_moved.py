@@ -175,7 +175,7 @@ def test_the_histories_are_compared_once_for_each_run(numbered, monkeypatch):
     def check(path, **given):
         compared.append(path.name)
 
-    monkeypatch.setattr("widemax.runs.description.check_file", check)
+    monkeypatch.setattr("widemax.runs.folder.description.check_file", check)
     for user in (3, 4, 5):
         run.recommend(user=user)
         run.history(user)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from widemax.cli.app import app
-from widemax.runs.kept_data import kept_test
+from widemax.runs.folder.kept_data import kept_test
 
 
 def evaluated(*arguments):

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import widemax as wm
 from widemax.cli.app import app
-from widemax.runs.kept_data import refit_summary
-from widemax.runs.preparing import prepare
+from widemax.runs.folder.kept_data import refit_summary
+from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 CONFIG = wm.Config(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.settings import config_with
 from widemax.cli.app import app
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 
 MODELS = [
     "airbnb",

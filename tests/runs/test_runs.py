@@ -12,7 +12,7 @@ import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
 from tests.runs.settings import config_with
 from widemax.cli.app import app
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
 from widemax.training.tracking import JsonLines
 
@@ -174,9 +174,9 @@ def test_a_tracker_that_cannot_be_opened_leaves_nothing_open(log, tmp_path, monk
     def refuse(*given, **options):
         raise ValueError("no tensorboard today")
 
-    monkeypatch.setattr("widemax.runs.preparing.JsonLines", Noted)
-    monkeypatch.setattr("widemax.runs.preparing.TensorBoard", refuse)
-    monkeypatch.setattr("widemax.runs.preparing.check_tracking", lambda name: None)
+    monkeypatch.setattr("widemax.runs.training.opening.JsonLines", Noted)
+    monkeypatch.setattr("widemax.runs.training.opening.TensorBoard", refuse)
+    monkeypatch.setattr("widemax.runs.training.preparing.check_tracking", lambda name: None)
     config = wm.Config(epochs=1, dimension=4, tracking="tensorboard")
     with pytest.raises(ValueError, match="no tensorboard today"):
         wm.train(log, config, folder=tmp_path / "run")

@@ -5,7 +5,7 @@ import torch
 
 import widemax as wm
 from widemax.data import Holdout, Sequences, Source
-from widemax.runs.source import split_source
+from widemax.runs.source.splitting import split_source
 from widemax.vocabulary import Vocabulary
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import widemax as wm
-from widemax.runs.nearest import nearest
-from widemax.runs.stored_vectors import StoredVectors
+from widemax.runs.vectors.nearest import nearest
+from widemax.runs.vectors.stored_vectors import StoredVectors
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import widemax as wm
-from widemax.runs.table_answers import TableAnswers
+from widemax.runs.answering.table_answers import TableAnswers
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import widemax as wm
 from tests.runs.run_metrics import check_stored_metrics
 from widemax.cli.app import app
-from widemax.runs.preparing import prepare
-from widemax.runs.source import read_configured, split_source
+from widemax.runs.source.reading import read_configured
+from widemax.runs.source.splitting import split_source
+from widemax.runs.training.preparing import prepare
 from widemax.storage.manifest import file_sha256
 from widemax.training.checkpoints import CheckpointStore
 

@@ -12,8 +12,8 @@ from torch import nn
 import widemax as wm
 from tests.runs.settings import config_with
 from widemax.declarations import declared, names
-from widemax.runs.preparing import prepare
-from widemax.runs.warm_start import warm_start
+from widemax.runs.training.preparing import prepare
+from widemax.runs.training.warm_start import warm_start
 
 ITEMS = [f"i{item}" for item in range(30)]
 LEARNED = [

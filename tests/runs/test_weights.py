@@ -9,7 +9,7 @@ from widemax.declarations.table import declared
 from widemax.models import EASE, IALS, ItemKNN, Popularity
 from widemax.models.retrieval.bags import Bags
 from widemax.models.segments import Segments
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
 
 SMALL = {"dimension": 4, "steps": 4, "validation_size": 5, "test_size": 5, "threads": 1}

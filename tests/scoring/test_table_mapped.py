@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from tests import forked
-from widemax.heads import FullHead, SampledHead, as_table, class_vectors_of, exact
+from widemax.heads import FullHead, SampledHead, as_table, class_vectors_of
+from widemax.heads.exact import linear
 from widemax.sampling import LogUniformSampler, UniformSampler
 from widemax.scoring import TableScorer, mapped
 
@@ -124,8 +125,8 @@ def test_training_is_that_of_a_table_in_memory(path, options):
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_evaluation_over_all_classes_is_that_of_a_table_in_memory(path, similarity, monkeypatch):
-    monkeypatch.setattr(exact, "_TILE_SCORES", 21)
-    monkeypatch.setattr(exact, "_TOPK_TILE_SCORES", 21)
+    monkeypatch.setattr(linear, "_TILE_SCORES", 21)
+    monkeypatch.setattr(linear, "_TOPK_TILE_SCORES", 21)
     scorer = TableScorer.mapped(path, V, D, bias=True, similarity=similarity, initial="normal")
     plain = fill(scorer)
     hidden, targets = torch.randn(6, D), torch.arange(6)

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import widemax as wm
-from widemax.serving.fleet import Fleet
 from widemax.serving.limits import Limits
+from widemax.serving.runs.fleet import Fleet
 from widemax.serving.server import listen, make_server
 
 NUM_ITEMS, NUM_USERS = 40, 80

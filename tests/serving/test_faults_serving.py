@@ -12,9 +12,9 @@ import pytest
 
 import widemax as wm
 from tests.serving.conftest import NUM_ITEMS, body_of, request_head, serving, wait_until
-from widemax.serving.fleet import Fleet
-from widemax.serving.guard import Hosts
+from widemax.serving.http.guard import Hosts
 from widemax.serving.limits import Limits
+from widemax.serving.runs.fleet import Fleet
 
 MEGABYTE = 2**20
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from widemax.serving.answers import json_response
+from widemax.serving.http.answers import json_response
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])

@@ -64,7 +64,7 @@ def test_what_is_loaded_is_said_before_anything_large_is(monkeypatch):
     def stop(*names):
         raise ValueError("torch would be loaded from here on")
 
-    monkeypatch.setattr("widemax.runs.description.check_run", lambda folder: None)
+    monkeypatch.setattr("widemax.runs.folder.description.check_run", lambda folder: None)
     monkeypatch.setattr("widemax.cli.serve.import_extra", stop)
     result = CliRunner().invoke(app, ["serve", "runs/a", "runs/\x1bb"])
     assert "torch would be" in str(result.exception)

@@ -12,8 +12,8 @@ import widemax as wm
 from tests.serving.conftest import serving, wait_until
 from widemax.cli.app import app
 from widemax.runs.export.pgvector import export_pgvector
-from widemax.serving.fleet import Fleet
-from widemax.serving.store_pool import TablePlace
+from widemax.serving.runs.fleet import Fleet
+from widemax.serving.runs.store_pool import TablePlace
 from widemax.stores.addresses import PostgresAddress
 from widemax.stores.searching import OtherTableError, VectorStore
 

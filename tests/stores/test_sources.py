@@ -17,7 +17,7 @@ from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.data.reading.source import read_source
 from widemax.data.reading.tables import recognise
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 
 ROWS = 3000
 QUERY = "select user_id, item_id, ts from clicks -- all of them"

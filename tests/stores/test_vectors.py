@@ -15,8 +15,8 @@ from tests import forked
 from tests.runs.settings import config_with
 from widemax.cli.app import app
 from widemax.filters import parse_filters
-from widemax.runs.export.pgvector import class_points
 from widemax.runs.from_store import recommend_from, similar_from
+from widemax.runs.vectors.points import class_points
 from widemax.stores import searching
 from widemax.stores.addresses import PostgresAddress
 from widemax.stores.manifest import StoreManifest
@@ -324,7 +324,7 @@ def said(*words):
 
 def test_a_run_answers_from_a_database_as_it_does_itself(run, database):
     said("export", run.folder, database, "--to", "pgvector", "--table", "films")
-    points = class_points(run)
+    points = class_points(run.model)
     assert np.array_equal(points[:, :6], run.class_vectors().vectors.numpy())
     with VectorStore(database, "films") as store:
         assert np.array_equal(store.vectors(range(40), column="point"), points)

@@ -3,9 +3,9 @@
 import pytest
 
 import widemax as wm
-import widemax.training.steps as steps
+import widemax.training.gradients.steps as steps
 from widemax.optim import DenseAdam, RowAdam
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 
 
 def kind(training):

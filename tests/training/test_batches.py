@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import widemax as wm
-from widemax.runs.preparing import prepare
-from widemax.training.steps import even_batches
+from widemax.runs.training.preparing import prepare
+from widemax.training.gradients.batches import even_batches
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(50, 200))

@@ -1,7 +1,7 @@
 """What the training loop does with its steps."""
 
 import widemax as wm
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 
 
 def test_a_step_that_is_validated_and_saved_is_published_once(tmp_path):

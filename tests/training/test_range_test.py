@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 import widemax as wm
 from widemax.cli.app import app
 from widemax.config.toml import read_toml
-from widemax.runs import preparing
-from widemax.runs.folder import stored_config
-from widemax.runs.preparing import prepare
+from widemax.runs.folder.settings import stored_config
+from widemax.runs.training import starting
+from widemax.runs.training.preparing import prepare
 from widemax.training.guard import NonFiniteError
 from widemax.training.range_test import BELOW_HALFWAY, RANGE_STEPS, RangeTest, range_test
 
@@ -137,7 +137,7 @@ def test_the_figure_is_kept_and_a_resumed_run_does_not_look_for_it_again(
     rate = training.config.learning_rate
     assert read_toml(tmp_path / "run" / "config.toml")["learning_rate"] == rate
     assert stored_config(tmp_path / "run").learning_rate == rate
-    monkeypatch.setattr(preparing, "range_test", None)
+    monkeypatch.setattr(starting, "range_test", None)
     for given in ({}, {"learning_rate": "auto"}, {"learning_rate": rate}):
         again = wm.Config(model="next-item", **given, epochs=3)
         resumed = prepare(log, again, tmp_path / "run", resume=True)

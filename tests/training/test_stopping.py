@@ -12,8 +12,8 @@ from widemax.cli.app import app
 from widemax.data import Holdout, Sequences
 from widemax.evaluation import evaluate_recommendations
 from widemax.models.baselines import Popularity
-from widemax.runs.judging import floor_of
-from widemax.runs.preparing import prepare
+from widemax.runs.judging.validation import floor_of
+from widemax.runs.training.preparing import prepare
 from widemax.training.stopping import Difference, Validation, rise
 
 

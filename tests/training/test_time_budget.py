@@ -3,7 +3,7 @@
 import pytest
 
 import widemax as wm
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training import loop
 from widemax.training.schedules import learning_rate_at
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import widemax as wm
-from widemax.runs.preparing import prepare
+from widemax.runs.training.preparing import prepare
 from widemax.training.tracking import MLflow, TensorBoard, check_tracking
 
 CONFIG = {"epochs": 3, "dimension": 4, "head": "full", "validation_size": 9, "patience": 0}

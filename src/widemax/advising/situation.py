@@ -14,7 +14,8 @@ from widemax.config.resolution import is_ordered
 from widemax.data import Source
 from widemax.declarations import Value, find
 from widemax.limits import check_positive
-from widemax.runs.source import configured_for, read_configured
+from widemax.runs.source.configured import configured_for
+from widemax.runs.source.reading import read_configured
 
 NEEDS = {
     "probabilities": "scores that are probabilities over all classes",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from widemax.advising.popularity import Popularity
 from widemax.config import Config
 from widemax.models.embeddings.kernel_steps import words_a_step
-from widemax.training.steps import chosen_averaging, chosen_optimizer
+from widemax.training.gradients.steps import chosen_averaging, chosen_optimizer
 
 OPERATIONS: dict[str, str] = {
     "steps": "what every step has, however small it is",

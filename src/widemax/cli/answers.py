@@ -16,10 +16,10 @@ from widemax.storage.json_text import finite
 from widemax.stores.addresses import Place, PostgresAddress, is_address, place_of
 
 if TYPE_CHECKING:
-    from widemax.runs.catalogue import Neighbour
+    from widemax.runs.answering.table_answers import TableAnswers
+    from widemax.runs.folder.catalogue import Neighbour
     from widemax.runs.run import Run
-    from widemax.runs.stored_vectors import StoredVectors
-    from widemax.runs.table_answers import TableAnswers
+    from widemax.runs.vectors.stored_vectors import StoredVectors
     from widemax.stores.searching import VectorStore
 
 
@@ -76,7 +76,7 @@ _WIDEST_KEY = 20
 
 def load_run(folder: Path, checkpoint: str) -> Run:
     """Return a run, saying so where it takes long."""
-    from widemax.runs.description import check_run
+    from widemax.runs.folder.description import check_run
 
     check_run(folder)  # before torch is loaded: a misspelt folder is answered at once
     # Here and not above: torch takes seconds to load, and --help should not.
@@ -115,8 +115,8 @@ def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> Stored
 
     An index, where one was built and ``exact`` is not asked for, is searched by the run.
     """
-    from widemax.runs.description import INDEX
-    from widemax.runs.stored_vectors import StoredVectors
+    from widemax.runs.folder.description import INDEX
+    from widemax.runs.vectors.stored_vectors import StoredVectors
 
     if exact or not (folder / INDEX).is_dir():
         stored = StoredVectors.open(folder, checkpoint)
@@ -127,8 +127,8 @@ def load_vectors(folder: Path, checkpoint: str, *, exact: bool = True) -> Stored
 
 def load_tables(folder: Path, checkpoint: str, *, exact: bool) -> TableAnswers | None:
     """Return what recommends without torch; None: only the run can, as it does with an index."""
-    from widemax.runs.description import INDEX
-    from widemax.runs.table_answers import TableAnswers
+    from widemax.runs.answering.table_answers import TableAnswers
+    from widemax.runs.folder.description import INDEX
 
     indexed = (folder / INDEX).is_dir() and not exact
     return None if indexed else TableAnswers.open(folder, checkpoint)

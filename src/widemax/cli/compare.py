@@ -136,7 +136,7 @@ def _new_race(
     from widemax.comparison.contenders import contenders_of
     from widemax.comparison.race import DECIDED, Race
     from widemax.config import Config
-    from widemax.runs.source import configured_for, kind_of
+    from widemax.runs.source.configured import configured_for, kind_of
 
     given = settings.given()
     for name in given:

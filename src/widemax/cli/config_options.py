@@ -14,9 +14,9 @@ from typer.core import TyperCommand
 
 from widemax.cli.completion import one_of
 from widemax.config import Config, ResolvedConfig, read_config
-from widemax.config.resolution import all_options, varying_defaults
 from widemax.config.resolved import read_given
 from widemax.config.run_options import SLOTS
+from widemax.config.settings import all_options, varying_defaults
 from widemax.declarations import Option, Value
 
 SETTINGS = "settings"

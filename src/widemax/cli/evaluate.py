@@ -23,8 +23,8 @@ from widemax.cli.progress import waiting
 _KS = (5, 10, 20, 50)
 
 if TYPE_CHECKING:
-    from widemax.runs.other_data import OtherData
     from widemax.runs.run import Run
+    from widemax.runs.source.other_data import OtherData
 
 
 def evaluate(

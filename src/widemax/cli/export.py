@@ -18,7 +18,7 @@ from widemax.stores.postgres import check_table_name
 
 if TYPE_CHECKING:
     from widemax.runs.run import Run
-    from widemax.runs.stored_vectors import StoredVectors
+    from widemax.runs.vectors.stored_vectors import StoredVectors
     from widemax.vectors import KeyedVectors
 
 
@@ -70,8 +70,13 @@ def export(
 def stored_vectors(folder: Path, checkpoint: str) -> tuple[StoredVectors, KeyedVectors] | None:
     """Return the vectors of a run with their keys, read without torch; None if it makes them."""
     from widemax.config.toml import read_toml
-    from widemax.runs.description import CONFIG, check_run, check_unchanged, stored_vocabulary
-    from widemax.runs.stored_vectors import StoredVectors
+    from widemax.runs.folder.description import (
+        CONFIG,
+        check_run,
+        check_unchanged,
+        stored_vocabulary,
+    )
+    from widemax.runs.vectors.stored_vectors import StoredVectors
     from widemax.vectors import KeyedVectors
 
     check_run(folder)

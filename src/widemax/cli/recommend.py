@@ -26,11 +26,11 @@ from widemax.cli.answers import (
 from widemax.cli.printable import printable
 from widemax.cli.progress import waiting
 from widemax.filters import parse_filters, parse_pairs
-from widemax.runs.questions import RecommendQuestion
+from widemax.runs.answering.questions import RecommendQuestion
 
 if TYPE_CHECKING:
+    from widemax.runs.answering.table_answers import TableAnswers
     from widemax.runs.run import Run
-    from widemax.runs.table_answers import TableAnswers
 
 
 def recommend(

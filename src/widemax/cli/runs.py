@@ -50,8 +50,8 @@ def runs(
 def _rows(folder: Path) -> list[dict[str, Any]]:
     with starting():
         from widemax.config.toml import read_toml
-        from widemax.runs.chosen_checkpoint import chosen_step, is_refitted
-        from widemax.runs.description import CONFIG, check_run
+        from widemax.runs.folder.chosen_checkpoint import chosen_step, is_refitted
+        from widemax.runs.folder.description import CONFIG, check_run
         from widemax.training.tracking import read_metrics
 
     rows = []

@@ -83,8 +83,8 @@ def serve_runs(
     checkpoint: str = "best",
 ) -> None:
     """Load runs, say where they are served, and serve them."""
-    from widemax.runs.description import check_run
-    from widemax.runs.map import check_map_method
+    from widemax.runs.folder.description import check_run
+    from widemax.runs.vectors.map import check_map_method
     from widemax.serving.limits import Limits
 
     address = database_of(database, table)
@@ -101,9 +101,9 @@ def serve_runs(
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         import_extra("serve", module)
     with starting():
-        from widemax.serving.fleet import Fleet
+        from widemax.serving.runs.fleet import Fleet
+        from widemax.serving.runs.store_pool import QUERY_SECONDS, TablePlace
         from widemax.serving.server import address_of, listen, make_server
-        from widemax.serving.store_pool import QUERY_SECONDS, TablePlace
         from widemax.stores.searching import DEFAULT_TABLE
 
     place = None

@@ -27,7 +27,7 @@ from widemax.cli.printable import printable
 from widemax.filters import parse_filters
 
 if TYPE_CHECKING:
-    from widemax.runs.catalogue import Neighbour
+    from widemax.runs.folder.catalogue import Neighbour
     from widemax.stores.searching import VectorStore
 
 
@@ -73,9 +73,9 @@ def _from_store(
     k: int,
 ) -> list[list[Neighbour]]:
     """Return what a database finds similar, without torch."""
-    from widemax.runs.catalogue import Catalogue
-    from widemax.runs.chosen_checkpoint import identity_of, trained_checkpoint
-    from widemax.runs.description import check_run
+    from widemax.runs.folder.catalogue import Catalogue
+    from widemax.runs.folder.chosen_checkpoint import identity_of, trained_checkpoint
+    from widemax.runs.folder.description import check_run
     from widemax.runs.from_store import similar_from
 
     with store:

@@ -23,12 +23,13 @@ from widemax.cli.config_options import ConfigCommand, Settings, with_config_opti
 from widemax.cli.printable import printable
 from widemax.cli.progress import compiling_shown, starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
-from widemax.config.resolution import all_options, is_ordered
+from widemax.config.resolution import is_ordered
+from widemax.config.settings import all_options
 from widemax.declarations import find
 from widemax.declarations.table import loaded_plugins
 
 if TYPE_CHECKING:
-    from widemax.runs.preparing import Training
+    from widemax.runs.training.training import Training
     from widemax.stores.addresses import Place
     from widemax.training.loop import Progress as TrainingProgress
     from widemax.training.together import Together
@@ -112,14 +113,14 @@ def train(
         raise ValueError("give --folder: where the run is kept")
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ValueError(f"folder must be a folder, and {folder} is a file")
-    from widemax.runs.description import holds_run
+    from widemax.runs.folder.description import holds_run
 
     if folder is None or not holds_run(folder):
         _check_there(source, settings)
     with starting():
         from widemax.distributed.ranks import joined_ranks, launched, restarted
-        from widemax.runs.folder import check_free
-        from widemax.runs.source import kind_of
+        from widemax.runs.folder.creating import check_free
+        from widemax.runs.source.configured import kind_of
 
     if vocabulary_parallel and not launched():
         raise ValueError(
@@ -170,7 +171,7 @@ def _notes_once(together: Together) -> Iterator[None]:
 
 def _resumed(folder: Path, settings: Settings) -> ResolvedConfig:
     """Return the configuration of a run; a setting that differs from what is given is refused."""
-    from widemax.runs.folder import ADJUSTABLE, check_same_settings, stored_config
+    from widemax.runs.folder.settings import ADJUSTABLE, check_same_settings, stored_config
 
     given = settings.given()
     check_same_settings(folder, given, lambda name: all_options()[name].flag)
@@ -190,7 +191,7 @@ def train_run(
     together: Together | None = None,
 ) -> None:
     """Train on a source into a folder, showing where it stands."""
-    from widemax.runs.preparing import prepare
+    from widemax.runs.training.preparing import prepare
     from widemax.training.loop import Interrupted
     from widemax.training.together import ALONE
 
@@ -279,7 +280,7 @@ def _why(config: Config, progress: TrainingProgress) -> str:
 
 def _chosen_optimizer(training: Training) -> str:
     """Return which optimiser "auto" stands for; empty where one was named, or there is none."""
-    from widemax.training.steps import AUTO, chosen_optimizer
+    from widemax.training.gradients.steps import AUTO, chosen_optimizer
 
     if training.config.get("optimizer", "") != AUTO:
         return ""
@@ -307,7 +308,7 @@ def _order(training: Training) -> str:
 
 def _few_asked(training: Training) -> str:
     """Return a warning that the split asks too few users in validation or test, or ""."""
-    from widemax.runs.judging import asks_few
+    from widemax.runs.judging.protocol import asks_few
 
     config, split = training.config, training.split
     if config.split != "time":
@@ -353,7 +354,7 @@ class _Display:
                 self.say(f"features of {whose}: {fields}")
         if source.kind != "text":
             self.say(f"items of a user: {_order(training)}")
-        from widemax.runs.judging import looks_ahead
+        from widemax.runs.judging.protocol import looks_ahead
 
         if later := training.description.get("later"):
             self.say(looks_ahead(*later))

@@ -13,7 +13,7 @@ from widemax.storage.files import make_folder
 from widemax.storage.manifest import write_manifest
 
 # Loaded once, by a process that the trials are copies of: torch takes seconds to load.
-_LOADED = ["widemax.runs.preparing", "widemax.runs.run"]
+_LOADED = ["widemax.runs.training.preparing", "widemax.runs.run"]
 _LOOK_EVERY = 0.5
 
 

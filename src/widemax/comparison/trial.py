@@ -102,7 +102,7 @@ def result_of(path: Path) -> dict[str, Any] | None:
 
 def _prepare(job: Job, *, resume: bool) -> Any:
     from widemax.config import Config
-    from widemax.runs.preparing import prepare
+    from widemax.runs.training.preparing import prepare
 
     config = Config(source=job.kind, **job.settings)
     return prepare(job.source, config, job.folder, resume=resume)
@@ -194,7 +194,7 @@ def _train(job: Job) -> dict[str, Any]:
 
 def _test(job: Job) -> dict[str, Any]:
     """Ask the best checkpoint of a run about what was held out, once."""
-    from widemax.runs.judging import k_of
+    from widemax.runs.judging.validation import k_of
     from widemax.runs.run import Run
 
     run = Run(job.folder)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from itertools import combinations
 
 from widemax.config.config import Config
-from widemax.config.resolution import all_options, switched_off
+from widemax.config.fitting import switched_off
 from widemax.config.run_options import SLOTS
+from widemax.config.settings import all_options
 from widemax.declarations import Value
 
 _REPLACEABLE = ("trainer", "scorer", "objective", "sampler", "head")

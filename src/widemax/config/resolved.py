@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from widemax.config.config import Config
+from widemax.config.fitting import switched_off
 from widemax.config.mixing import parse_parts
-from widemax.config.resolution import all_options, check_key, switched_off
+from widemax.config.resolution import check_key
+from widemax.config.settings import all_options
 from widemax.config.toml import escaped, read_toml, toml_value
 from widemax.declarations import Option, Value
 

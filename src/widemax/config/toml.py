@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from widemax.config.config import Config
+from widemax.config.fitting import switched_off
 from widemax.config.mixing import parts_text
-from widemax.config.resolution import all_options, check_key, switched_off
+from widemax.config.resolution import check_key
+from widemax.config.settings import all_options
 from widemax.declarations import Option, Value, shortened
 
 MAX_BYTES = 2**17

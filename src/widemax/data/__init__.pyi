@@ -7,7 +7,6 @@ from .features import infer_fields as infer_fields
 from .features import read_features as read_features
 from .graph import ItemGraph as ItemGraph
 from .phrases import join_phrases as join_phrases
-from .reading import Source as Source
 from .reading import core_of as core_of
 from .reading import encode_corpus as encode_corpus
 from .reading import encode_text as encode_text
@@ -23,6 +22,7 @@ from .simulation.shop import SimulatedShop as SimulatedShop
 from .simulation.world import SimulatedWorld as SimulatedWorld
 from .skip_gram_pairs import skipgrams as skipgrams
 from .skip_gram_pairs import zipf_sampling_table as zipf_sampling_table
+from .source import Source as Source
 from .splitting import Holdout as Holdout
 from .splitting import LogSplit as LogSplit
 from .splitting import leave_one_out as leave_one_out

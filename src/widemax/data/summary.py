@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from widemax.data.features.table import FeatureTable
-from widemax.data.reading.source import Source
 from widemax.data.reading.tables import TEXT
+from widemax.data.source import Source
 from widemax.validation import Counts, check_counts
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys, as_keys

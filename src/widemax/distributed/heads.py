@@ -13,7 +13,12 @@ from widemax.distributed.tables import SlicedTableScorer
 from widemax.distributed.wire import Wire, gathered_rows, starts
 from widemax.heads.base import ScorerHead
 from widemax.heads.batch import Batch, label_shares
-from widemax.heads.exact import linear_log_normalizer, linear_scores, linear_sums, linear_topk
+from widemax.heads.exact.linear import (
+    linear_log_normalizer,
+    linear_scores,
+    linear_sums,
+    linear_topk,
+)
 from widemax.heads.full import FullHead
 from widemax.heads.sampled import SampledHead
 from widemax.validation import ABSENT

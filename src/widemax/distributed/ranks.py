@@ -27,7 +27,8 @@ from widemax.distributed.wire import Wire
 from widemax.heads.base import SamplerHead, learns
 from widemax.storage.state_dicts import flatten_state, unflatten_state
 from widemax.training.checkpoint_files import RowsOf
-from widemax.training.steps import GradientSteps, Steps
+from widemax.training.gradients.steps import GradientSteps
+from widemax.training.steps import Steps
 from widemax.training.stopping import Validation
 from widemax.training.together import ALONE, Together
 

@@ -15,7 +15,7 @@ from widemax.candidates import Candidates, ClassBlock, InnerProduct, TopK
 from widemax.devices import demand
 from widemax.gradients import kernels_take
 from widemax.heads.batch import Batch, read_batch
-from widemax.heads.blockwise import block_log_normalizer, block_scores, block_topk
+from widemax.heads.exact.blockwise import block_log_normalizer, block_scores, block_topk
 from widemax.sampling import Sampler
 from widemax.scoring import Scorer
 from widemax.scoring.base import is_plain

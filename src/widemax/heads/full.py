@@ -8,7 +8,7 @@ from torch import Tensor
 from widemax.declarations import declare
 from widemax.heads.base import BatchHead, ScorerHead
 from widemax.heads.batch import Batch, label_shares
-from widemax.heads.blockwise import block_cross_entropy
+from widemax.heads.exact.blockwise import block_cross_entropy
 from widemax.heads.interests import best_over_all, check_interests
 from widemax.scoring import Scorer
 from widemax.validation import check_fraction

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from widemax.heads.best import best_products, distinct
-from widemax.heads.blockwise import placed
-from widemax.heads.exact import log_sum_exp
+from widemax.heads.exact.best import best_products, distinct
+from widemax.heads.exact.blockwise import placed
+from widemax.heads.exact.linear import log_sum_exp
 from widemax.scoring import Scorer
 from widemax.scoring.base import is_plain
 from widemax.scoring.rows import widened

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from widemax.candidates import TopK, merge_topk
 from widemax.heads import ScorerHead
 from widemax.heads.conversion import class_vectors_of
-from widemax.heads.exact import linear_topk
+from widemax.heads.exact.linear import linear_topk
 from widemax.scoring import Scorer
 from widemax.scoring.rows import HALF, widened
 from widemax.validation import ABSENT, check_tensor

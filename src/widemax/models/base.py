@@ -240,8 +240,8 @@ class Model(nn.Module, ABC):
     def table_answers(self) -> dict[str, str | float]:
         """Return how tensors of the state alone rank what follows a history; empty: nothing does.
 
-        ``widemax.runs.table_answers`` has the rules: "rule" names one, "table.x" the tensor that it
-        calls x, all else is what it needs besides.
+        ``widemax.runs.answering.table_answers`` has the rules: "rule" names one, "table.x" the
+        tensor that it calls x, all else is what it needs besides.
         """
         head, encoder = self.head, self.encoder
         scorer = getattr(head, "scorer", None)

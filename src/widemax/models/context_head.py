@@ -7,7 +7,7 @@ from torch import Tensor
 
 from widemax.candidates import TopK
 from widemax.heads import Head
-from widemax.heads.exact_topk import best_keeper
+from widemax.heads.exact.topk import best_keeper
 from widemax.validation import check_exclude, check_num_classes, check_whole
 
 _SCORES_AT_ONCE = 2**24

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from widemax.config.resolution import switched_off
+from widemax.config.fitting import switched_off
 from widemax.evaluation import RecommendationReport
 from widemax.reporting.audit_charts import audit_charts
 from widemax.reporting.charts import Chart, Series, bar_chart, line_chart

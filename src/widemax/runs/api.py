@@ -6,9 +6,9 @@ from pathlib import Path
 
 from widemax.config import Config
 from widemax.distributed.ranks import joined_ranks, restarted
-from widemax.runs.preparing import prepare
 from widemax.runs.run import Run
-from widemax.runs.warm_start import Learned
+from widemax.runs.training.preparing import prepare
+from widemax.runs.training.warm_start import Learned
 
 
 def train(

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from widemax.filters import Filters
-from widemax.runs.catalogue import Catalogue, Neighbour
-from widemax.runs.questions import RecommendQuestion
+from widemax.runs.answering.questions import RecommendQuestion
+from widemax.runs.folder.catalogue import Catalogue, Neighbour
 from widemax.stores.searching import FoundItem, VectorStore
 from widemax.vocabulary.spelling import Key
 
 # Similar items are found without torch.
 if TYPE_CHECKING:
-    from widemax.runs.newcomers import FeatureValue
+    from widemax.runs.answering.newcomers import FeatureValue
     from widemax.runs.run import Run
 
 

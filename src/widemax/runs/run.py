@@ -23,37 +23,37 @@ from widemax.evaluation import RankingReport, RecommendationReport
 from widemax.filters import Filters
 from widemax.heads import ScorerHead, class_vectors_of
 from widemax.index.building import Kind
-from widemax.runs.asking import QuestionReader, classes_before, reach_of
-from widemax.runs.catalogue import Catalogue, Neighbour, ScoredItem
-from widemax.runs.chosen_checkpoint import (
+from widemax.runs.answering.asking import QuestionReader, classes_before, reach_of
+from widemax.runs.answering.newcomers import FeatureValue
+from widemax.runs.answering.questions import Question, RecommendQuestion
+from widemax.runs.answering.recommending import Recommender
+from widemax.runs.answering.recommending_to_all import recommend_to_all
+from widemax.runs.answering.sentences import Sentences
+from widemax.runs.export import export_run
+from widemax.runs.folder.catalogue import Catalogue, Neighbour, ScoredItem
+from widemax.runs.folder.chosen_checkpoint import (
     BEST,
     chosen_because,
     identity_of,
     refitted_by,
     trained_checkpoint,
 )
-from widemax.runs.description import check_run
-from widemax.runs.evaluating import RunTest
-from widemax.runs.explaining import reasons_for, reasons_for_rows
-from widemax.runs.export import export_run
-from widemax.runs.folder import stored_config
-from widemax.runs.histories import UserHistories
-from widemax.runs.indexes import NUM_QUERIES, BuiltIndex, RunIndexes
-from widemax.runs.item_columns import ItemColumns
-from widemax.runs.kept_data import refit_summary, stored_summary
-from widemax.runs.kept_evaluation import keep_evaluation
-from widemax.runs.key_vectors import KeyVectors
-from widemax.runs.map import MapMethod, map_of
-from widemax.runs.nearest import NearestKeys
-from widemax.runs.nearest_by_index import similar_by_index
-from widemax.runs.newcomers import FeatureValue
-from widemax.runs.other_data import OtherData, read_other
-from widemax.runs.questions import Question, RecommendQuestion
-from widemax.runs.recommending import Recommender
-from widemax.runs.recommending_to_all import recommend_to_all
-from widemax.runs.sentences import Sentences
-from widemax.runs.source import read_again, split_source
-from widemax.runs.trained_model import load_model
+from widemax.runs.folder.description import check_run
+from widemax.runs.folder.histories import UserHistories
+from widemax.runs.folder.item_columns import ItemColumns
+from widemax.runs.folder.kept_data import refit_summary, stored_summary
+from widemax.runs.folder.settings import stored_config
+from widemax.runs.folder.trained_model import load_model
+from widemax.runs.judging.evaluating import RunTest
+from widemax.runs.judging.kept_evaluation import keep_evaluation
+from widemax.runs.source.other_data import OtherData, read_other
+from widemax.runs.source.reading import read_again
+from widemax.runs.source.splitting import split_source
+from widemax.runs.vectors.explaining import reasons_for, reasons_for_rows
+from widemax.runs.vectors.indexes import NUM_QUERIES, BuiltIndex, RunIndexes, similar_by_index
+from widemax.runs.vectors.key_vectors import KeyVectors
+from widemax.runs.vectors.map import MapMethod, map_of
+from widemax.runs.vectors.nearest import NearestKeys
 from widemax.training.tracking import read_metrics
 from widemax.vectors import KeyedVectors
 from widemax.vocabulary.spelling import Key
@@ -508,7 +508,7 @@ class Run:
         the folder, unless ``keep`` is false.
         """
         # Here and not above: most questions are none about gradients.
-        from widemax.runs.auditing import audit_run, keep_audit
+        from widemax.runs.judging.auditing import audit_run, keep_audit
 
         model, corpus = self._with_proposal()
         found = audit_run(
@@ -531,7 +531,7 @@ class Run:
 
     def training_commands(self, found: RunAudit) -> list[str]:
         """Return the commands that train with what an audit found to help most."""
-        from widemax.runs.auditing import training_commands
+        from widemax.runs.judging.auditing import training_commands
 
         return training_commands(
             found, self.folder, self.description["source"], self.description["kind"]
@@ -539,7 +539,7 @@ class Run:
 
     def stored_audit(self) -> dict[str, Any] | None:
         """Return what the last audit found, as JSON holds it; None if there was none."""
-        from widemax.runs.auditing import stored_audit
+        from widemax.runs.judging.auditing import stored_audit
 
         return stored_audit(self.folder)
 

@@ -19,22 +19,17 @@ from starlette.types import Receive, Scope, Send
 
 from widemax.declarations.options import shortened
 from widemax.serving import schemas
-from widemax.serving.answers import error_response, json_response
-from widemax.serving.bodies import answer_each, parsed
-from widemax.serving.fleet import Fleet
-from widemax.serving.guard import Guard, Hosts
+from widemax.serving.http.answers import error_response, json_response
+from widemax.serving.http.bodies import answer_each, parsed
+from widemax.serving.http.guard import Guard, Hosts
+from widemax.serving.http.metrics import CONTENT_TYPE, Metrics
+from widemax.serving.http.openapi import BINARY, body, describe, ok
+from widemax.serving.http.refusals import REFUSALS, say_http, say_mistake, say_parameters
 from widemax.serving.limits import LONGEST_TEXT, MOST_ANSWERS, Limits
-from widemax.serving.metrics import CONTENT_TYPE, Metrics
-from widemax.serving.openapi import BINARY, body, describe, ok
 from widemax.serving.page_files import PageFiles
-from widemax.serving.refusals import REFUSALS, say_http, say_mistake, say_parameters
-from widemax.serving.schemas import (
-    RecommendRequest,
-    ScoreRequest,
-    SimilarQuery,
-    SimilarRequest,
-)
-from widemax.serving.served_run import POPULARITY, ServedRun
+from widemax.serving.runs.fleet import Fleet
+from widemax.serving.runs.served_run import POPULARITY, ServedRun
+from widemax.serving.schemas import RecommendRequest, ScoreRequest, SimilarQuery, SimilarRequest
 from widemax.serving.work import BusyError, Deadline, TooSlowError, Workers
 from widemax.stores.postgres import DatabaseError, SlowDatabaseError
 from widemax.vocabulary.spelling import UnknownNameError

@@ -14,11 +14,11 @@ import uvicorn
 from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from widemax.serving.answers import error_response
 from widemax.serving.app import WATCH_SECONDS, make_app
-from widemax.serving.fleet import Fleet
-from widemax.serving.guard import HEADERS, Hosts
+from widemax.serving.http.answers import error_response
+from widemax.serving.http.guard import HEADERS, Hosts
 from widemax.serving.limits import Limits
+from widemax.serving.runs.fleet import Fleet
 
 _KEEP_ALIVE_SECONDS = 30
 _SHUTDOWN_SECONDS = 10

@@ -26,10 +26,10 @@ from widemax.cli.demo.pages import (
 from widemax.cli.progress import waiting
 from widemax.cli.train import train_run
 from widemax.config import read_config
-from widemax.config.resolution import all_options
+from widemax.config.settings import all_options
 from widemax.data.simulation.shop import SimulatedShop
 from widemax.data.simulation.shop_titles import MOST_TITLES
-from widemax.runs.catalogue import Neighbour
+from widemax.runs.folder.catalogue import Neighbour
 from widemax.runs.run import Run
 from widemax.storage.files import atomic_write
 from widemax.validation import check_whole

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from widemax.cli.printable import printable
 from widemax.data.simulation.shop import SimulatedShop
-from widemax.runs.catalogue import Neighbour
+from widemax.runs.folder.catalogue import Neighbour
 from widemax.vocabulary.spelling import Key
 
 FIGURES = {

@@ -9,7 +9,7 @@ from widemax.data.reading.files import read_all
 from widemax.data.reading.formats.atomic import AtomicType
 from widemax.data.reading.logs import Columns
 from widemax.data.reading.numbering import core_of, recoded
-from widemax.data.reading.source import Source, encoded_again, read_source
+from widemax.data.reading.source import encoded_again, read_source
 from widemax.data.reading.tables import recognise
 from widemax.data.reading.text import encode_corpus, encode_text, read_corpus
 from widemax.data.reading.tokens import split_words
@@ -17,7 +17,6 @@ from widemax.data.reading.tokens import split_words
 __all__ = [
     "AtomicType",
     "Columns",
-    "Source",
     "core_of",
     "encode_corpus",
     "encode_text",

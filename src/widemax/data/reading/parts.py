@@ -13,10 +13,10 @@ import torch
 from widemax.data.reading.files import files_of
 from widemax.data.reading.logs import Columns, scan_log
 from widemax.data.reading.numbering import NO_LIMITS, Coded, Limits, classes_of, numbered
-from widemax.data.reading.source import Source
 from widemax.data.reading.tables import TEXT
 from widemax.data.reading.text import encode_corpus, read_corpus
 from widemax.data.sequences import Sequences
+from widemax.data.source import Source
 from widemax.kernels.data.grouping import MAX_ROWS, grouped
 from widemax.validation import check_whole
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
 import torch
-from torch import Tensor
 
 from widemax.data.reading.files import files_of, partitions_of
 from widemax.data.reading.logs import Columns, Log, log_of, scan_log
@@ -27,7 +26,7 @@ from widemax.data.reading.queries import answered
 from widemax.data.reading.searches import SearchedLog
 from widemax.data.reading.tables import TEXT, check_kind, recognise
 from widemax.data.reading.text import read_corpus
-from widemax.data.sequences import Sequences
+from widemax.data.source import Source
 from widemax.kernels.data.blocks import at_once
 from widemax.kernels.data.grouping import grouped
 from widemax.stores.addresses import place_of
@@ -35,43 +34,10 @@ from widemax.validation import check_whole
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.spelling import Key, quoted
 
-if TYPE_CHECKING:  # features are read after the source, with its readers
-    from widemax.data.features.table import FeatureTable
-
 # Times that lie no further apart than this are kept as 32 bits from the first on.
 _NEAR = 2**31
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What was read: sequences of classes, and the keys of the classes.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "log"
-    >>> _ = path.write_text("7 31\\n7 12\\n8 31\\n")
-    >>> source = read_source(path)
-    >>> source.kind, source.sequences, source.vocabulary.decode([0])
-    ('pairs', Sequences(2 sequences, 3 values), [31])
-    """
-
-    kind: str
-    """The format it was read from."""
-    sequences: Sequences
-    """A user's items in time order, with the users as ``names``, or the words of a line."""
-    vocabulary: Vocabulary
-    """The keys of the classes; counts[y] is the number of y in ``sequences.values``."""
-    columns: Columns | None = None
-    """The columns of a log that were read; None for text."""
-    goals: Tensor | None = None
-    """Bool [T], beside ``sequences.values``, if a goal column was named."""
-    parts: Tensor | None = None
-    """Uint8 [T], where files say what is for training (0), validation (1) and the test (2)."""
-    item_features: FeatureTable | None = None
-    """A row for each class, if there are any."""
-    user_features: FeatureTable | None = None
-    """A row for each sequence, if there are any."""
 
 
 def read_source(

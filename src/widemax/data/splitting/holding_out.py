@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from widemax.data.reading.source import Source
 from widemax.data.reading.tables import TEXT
 from widemax.data.sequences import Sequences, Windows
+from widemax.data.source import Source
 from widemax.data.splitting.holdout import Holdout
 from widemax.data.splitting.log_split import split_by_lengths, split_by_parts
 from widemax.data.splitting.splits import split_by_time

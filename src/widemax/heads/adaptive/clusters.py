@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from widemax.candidates import TopK
 from widemax.gradients import Gradients, is_asked_for_a_graph, plain_gradients
-from widemax.heads.exact import (
+from widemax.heads.exact.linear import (
     linear_cross_entropy,
     linear_scores,
     linear_topk,

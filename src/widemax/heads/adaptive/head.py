@@ -21,7 +21,7 @@ from widemax.heads.adaptive.cutoffs import (
 )
 from widemax.heads.base import BatchHead
 from widemax.heads.batch import Batch, label_shares
-from widemax.heads.exact import linear_log_normalizer, linear_scores
+from widemax.heads.exact.linear import linear_log_normalizer, linear_scores
 from widemax.scoring.base import BIAS
 from widemax.validation import ABSENT, Counts, check_ignore_index, check_num_classes
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from widemax.candidates import ClassBlock
 from widemax.gradients import Gradients, is_asked_for_a_graph
-from widemax.heads.blockwise import Blocks, block_scores, placed
+from widemax.heads.exact.blockwise import Blocks, block_scores, placed
 from widemax.scoring.rows import widened
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 from widemax.candidates import TopK
 from widemax.devices import by_kernels
-from widemax.heads.exact import linear_scores
+from widemax.heads.exact.linear import linear_scores
 from widemax.heads.tree.pair_product import pair_product
 from widemax.heads.tree.tree import Tree
 from widemax.kernels.heads.tree import best_first

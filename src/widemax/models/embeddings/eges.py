@@ -13,7 +13,7 @@ from widemax.data import ItemGraph, Sequences, WindowBatch, sessions_of
 from widemax.declarations import Option, Setup, declare
 from widemax.declarations.shared import ITEM_FEATURES
 from widemax.encoders.side_information import SideInformationEncoder
-from widemax.heads.exact import linear_topk
+from widemax.heads.exact.linear import linear_topk
 from widemax.models.base import Model
 from widemax.models.embeddings.word2vec import SkipGram, nothing_to_learn, one_neighbour
 from widemax.models.options import DIMENSION, MAX_HISTORY, NEIGHBOURS, SESSION_GAP, WINDOW

@@ -16,7 +16,7 @@ from widemax.encoders.dense import DenseEncoder, last_items
 from widemax.heads import ScorerHead
 from widemax.models import MIND, Model
 from widemax.runs.export.onnx_graph import Input, feature_inputs, traced
-from widemax.runs.indexes import searches_by_product
+from widemax.runs.vectors.indexes import searches_by_product
 from widemax.scoring import Scorer
 from widemax.scoring.tower import TowerScorer
 from widemax.storage.files import atomic_write

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import torch
-from torch import Tensor
 
 from widemax.declarations import declare
-from widemax.heads import ScorerHead
-from widemax.index.rows import ClassRows
-from widemax.models import Model
-from widemax.runs.catalogue import titles_of
-from widemax.runs.indexes import searches_by_product
-from widemax.runs.item_columns import ItemColumn
-from widemax.scoring.rows import widened
+from widemax.runs.folder.catalogue import titles_of
+from widemax.runs.folder.item_columns import ItemColumn
+from widemax.runs.vectors.points import as_array, class_points, query_points
 from widemax.stores.addresses import PostgresAddress, place_of
 from widemax.stores.manifest import StoreManifest
 from widemax.stores.postgres import check_table_name
@@ -46,7 +40,7 @@ def export_pgvector(path: str | Path, run: Run, *, table: str = "") -> StoreMani
     name = table or DEFAULT_TABLE
     check_table_name(name)
     vectors = run.vectors().vectors
-    points = class_points(run)
+    points = class_points(run.model)
     shown = run.shown
     titles = None if shown is None else titles_of(shown)
     columns = run.columns.columns
@@ -56,7 +50,7 @@ def export_pgvector(path: str | Path, run: Run, *, table: str = "") -> StoreMani
         keys=run.vocabulary.keys.to_list(),
         titles=titles or [""] * size,
         features=_features(list(columns.values()), size),
-        vectors=_as_array(vectors),
+        vectors=as_array(vectors),
         points=points,
     )
     manifest = StoreManifest(
@@ -71,36 +65,6 @@ def export_pgvector(path: str | Path, run: Run, *, table: str = "") -> StoreMani
         columns={name: column.kind for name, column in columns.items()},
     )
     return write_table(address, items, manifest, _questions(run, items))
-
-
-def class_points(run: Run) -> Array | None:
-    """Return [v, b, sqrt(M² − |v|² − b²)] of each class, M the longest; None if nothing is ranked.
-
-    The product with [q, 1, 0] is the score, and as all have the length M their order is that of
-    angles. The first coordinates are the class vectors, bit for bit.
-    """
-    if not searches_by_product(run.model):
-        return None
-    assert isinstance(run.model.head, ScorerHead)
-    rows = ClassRows.of_head(run.model.head)
-    parts = [widened(rows.vectors).float()]
-    if rows.biases is not None:
-        parts.append(rows.biases.float()[:, None])
-    known = torch.cat(parts, dim=1)
-    squares = known.double().square().sum(1)
-    missing = (squares.max() - squares).clamp(min=0).sqrt()
-    return _as_array(torch.cat([known, missing[:, None].float()], dim=1))
-
-
-def query_points(model: Model, hidden: Tensor) -> Array:
-    """Return [q, 1, 0] of hidden states [B, D], whose product with a point is the score."""
-    assert isinstance(model.head, ScorerHead)
-    scorer = model.head.scorer
-    queries = scorer.queries(hidden.float()).detach().float()
-    parts = [queries]
-    if scorer.class_biases() is not None:
-        parts.append(queries.new_ones(len(queries), 1))
-    return _as_array(torch.cat([*parts, queries.new_zeros(len(queries), 1)], dim=1))
 
 
 def _questions(run: Run, items: Items) -> Mapping[str, Questions]:
@@ -123,11 +87,6 @@ def _questions(run: Run, items: Items) -> Mapping[str, Questions]:
 
 def _best(scores: Array, count: int) -> Any:
     return np.argsort(-scores, axis=1, kind="stable")[:, :count]
-
-
-def _as_array(tensor: Tensor) -> Array:
-    array: Array = np.ascontiguousarray(tensor.detach().cpu().numpy(), np.float32)
-    return array
 
 
 def _features(columns: Sequence[ItemColumn], size: int) -> list[dict[str, Any]]:

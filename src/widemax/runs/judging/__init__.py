@@ -1,0 +1,1 @@
+"""How good a run is: validated, tested on what was held out, and audited."""

@@ -1,0 +1,1 @@
+"""Training a run: from a source and a configuration to a folder that answers."""

@@ -1,0 +1,1 @@
+"""The runs that are served: a checkpoint each, and newer ones that take their place."""

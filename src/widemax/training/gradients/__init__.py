@@ -1,0 +1,1 @@
+"""Training by gradients: batches, steps of an optimiser, and a running mean of the weights."""
