@@ -51,6 +51,17 @@ def test_a_training_says_why_it_ended_and_which_optimiser_was_chosen(
     assert parts.endswith(", optimizer dense-adam (auto)") == bool(given)
 
 
+def test_training_on_says_that_the_index_is_of_before(log, tmp_path, capfd):
+    folder, note = tmp_path / "run", "the index is of a checkpoint before: widemax index "
+    flags = ("--validation-size", "0", "--resume")
+    assert note not in train(capfd, log, folder, *flags)
+    with pytest.raises(SystemExit) as stopped:
+        main(["index", str(folder)])
+    assert not stopped.value.code
+    assert note not in train(capfd, log, folder, *flags)
+    assert f"{note}{folder} builds it anew" in train(capfd, log, folder, *flags, "--epochs", "4")
+
+
 def test_a_folder_does_not_drive_the_terminal(log, tmp_path, capfd):
     said = train(capfd, log, tmp_path / "a\x1b[31m[bold]b")
     assert "\x1b" not in said

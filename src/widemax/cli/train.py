@@ -232,8 +232,18 @@ def train_run(
     if resume and progress.step == done and lengths:
         display.say(f"nothing was left to do: {_longer(training.config, progress)} would go on")
         return
+    if _has_left_its_index(training, progress, done):
+        display.say(f"the index is of a checkpoint before: widemax index {folder} builds it anew")
     for line in _closing(training, progress):
         display.say(line)
+
+
+def _has_left_its_index(training: Training, progress: TrainingProgress, done: int) -> bool:
+    """Return whether an index was there, and what answers now was trained since step ``done``."""
+    from widemax.runs.folder.description import INDEX
+
+    is_newer = training.refits or (progress.chosen_step or progress.step) > done
+    return is_newer and (training.folder / INDEX).is_dir()
 
 
 def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
