@@ -35,6 +35,8 @@ from widemax.training.gradients.steps import GradientSteps
 
 LOG = DATA / "ml-1m" / "ml-1m.txt"
 LEAST = 3.0
+DOTS: dict[str, Any] = {"similarity": "dot", "temperature": 1.0, "bias": False}
+"""How the others score, where cosines are usual here."""
 OTHERS = {
     "SASRec": "RecTools",
     "SASRec over all items": "RecTools",
@@ -48,7 +50,7 @@ def steps_of(name: str, log: Sequences) -> GradientSteps:
     torch.manual_seed(0)
     size, counts = peers.DIMENSION, torch.bincount(log.values)
     if name in ("MIND", "SDM"):
-        given: dict[str, Any] = {"num_interests": peers.INTERESTS}
+        given: dict[str, Any] = {"num_interests": peers.INTERESTS, "sampler": "uniform", **DOTS}
         if name == "SDM":
             heads = peers.HEADS
             given = {
@@ -75,9 +77,7 @@ def steps_of(name: str, log: Sequences) -> GradientSteps:
         dropout=peers.DROPOUT,
         dropout_targets=0,
         item_scale=1.0,
-        similarity="dot",
-        temperature=1.0,
-        bias=False,
+        **DOTS,
         **(negatives if name == "SASRec" else {"head": "full"}),
     )
     # One item more than is read: the last is a target only.
