@@ -103,8 +103,8 @@ def train(
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume continues exactly where it stopped.
 
-    With --model NAME, --help shows only the settings of that model. Several processes train one
-    model where torchrun starts them: torchrun --nproc-per-node 4 -m widemax train ...
+    Several processes train one model where torchrun starts them: torchrun --nproc-per-node 4 -m
+    widemax train ...
     """
     if json and not print_config:
         raise ValueError("--json says how --print-config prints: give both")
