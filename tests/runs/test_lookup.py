@@ -82,6 +82,10 @@ def test_all_that_a_text_names_can_be_listed(run):
 def test_the_command_line_takes_titles_and_shows_them(run, tmp_path):
     shown = json.loads(asked("similar", run.folder, "toy story 2", "--json").stdout)
     assert [row["title"] for row in shown if row["key"] == 3] == ["Heat (1995)"]
+    said = asked("recommend", run.folder, "--history", "toy story", "--history", "Heat (1995)")
+    assert "toy story: 1, Toy Story (1995)\n" in said.stderr
+    assert "Heat (1995): " not in said.stderr
+    assert "sabrina (1954): " in asked("similar", run.folder, "sabrina (1954").stderr
     assert "  Heat (1995)\n" in asked("recommend", run.folder, "--history", "toy story").stdout
     asked("recommend", run.folder, "--all-users", "--out", tmp_path / "all.csv")
     table = pl.read_csv(tmp_path / "all.csv", schema_overrides={"title": pl.String})

@@ -21,6 +21,7 @@ from widemax.cli.answers import (
     open_store,
     path_of,
     print_neighbours,
+    say_found,
     say_step,
 )
 from widemax.cli.printable import printable
@@ -117,6 +118,7 @@ def recommend(
             answering = load_run(run, checkpoint)
             found = answer_from(store, answering, asked)
         say_step(answering)
+        say_found(answering.catalogue, asked.history or [])
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
@@ -130,6 +132,7 @@ def recommend(
         loaded = load_run(run, checkpoint)
         found = loaded.recommender.neighbours(asked)
     say_step(loaded)
+    say_found(loaded.catalogue, asked.history or [])
     print_neighbours(found, as_json=json)
 
 

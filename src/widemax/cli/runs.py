@@ -30,6 +30,8 @@ def runs(
     if json:
         typer.echo(strict_json(rows))
         return
+    if not rows and (folder / "run.json").is_file():
+        raise ValueError(f"{printable(folder)} is a run itself: name the folder that holds it")
     if not rows:
         typer.echo(f"no runs in {printable(folder)}", err=True)
         return

@@ -20,6 +20,7 @@ from widemax.cli.answers import (
     neighbour_rows,
     open_store,
     print_neighbours,
+    say_found,
     say_step,
     strict_json,
 )
@@ -54,6 +55,7 @@ def similar(
         loaded = load_vectors(run, checkpoint, exact=exact)
         answers = [loaded.similar(key, filters=wanted, k=k, exact=exact) for key in keys]
         say_step(loaded)
+        say_found(loaded.catalogue, keys)
     if json and len(keys) > 1:
         rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
         typer.echo(strict_json(rows))
