@@ -14,6 +14,8 @@ from widemax.data.reading.tables import formats, recognise
         ("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n", "atomic"),
         ("user_id:token\titem_list:token_seq\n", "atomic"),
         ("user_id:token\titem\n1\t2\n", "csv"),
+        ("visitor;sku\n1;2\n", "csv"),
+        ("listener\ttrack\n1\t2\n", "csv"),
         ("user,item\n1,2\n", "csv"),
         ("user;item;note\n1;2;a, b\n", "csv"),
         ('user,item\n1,"2, or 3"\n', "csv"),

@@ -118,7 +118,7 @@ def recommend(
             answering = load_run(run, checkpoint)
             found = answer_from(store, answering, asked)
         say_step(answering)
-        say_found(answering.catalogue, asked.history or [])
+        say_found(answering.catalogue, history or [])
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
@@ -132,7 +132,7 @@ def recommend(
         loaded = load_run(run, checkpoint)
         found = loaded.recommender.neighbours(asked)
     say_step(loaded)
-    say_found(loaded.catalogue, asked.history or [])
+    say_found(loaded.catalogue, history or [])
     print_neighbours(found, as_json=json)
 
 
