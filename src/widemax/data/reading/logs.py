@@ -350,9 +350,10 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path | str) -> st
     missing = [each for each in _NEEDED if not getattr(wanted, each) and not _guessed(each, there)]
     settings = " and ".join(f"{each}_column" for each in missing)
     flags = " ".join(f"--{each}-column NAME" for each in missing)
+    them = "one" if len(missing) == 1 else "them"
     raise ValueError(
         f"{path} has no column that looks like the {' or the '.join(missing)}: there are "
-        f"{listed(there)}; name {'one' if len(missing) == 1 else 'them'} with {settings} ({flags}), "
+        f"{listed(there)}; name {them} with {settings} ({flags}), "
         "or read it as a text (--kind text)"
     )
 
