@@ -38,7 +38,7 @@ def place_argument(text: str) -> Place:
         raise typer.BadParameter(str(error)) from None
 
 
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 CheckpointName = Annotated[
     str,
     typer.Option(

@@ -20,7 +20,9 @@ _COLUMNS = ("run", "model", "classes", "step", "best by", "recall@20", "mrr")
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path(
+        "runs"
+    ),
     json: AsJson = False,
 ) -> None:
     """List the runs in a folder with their best checkpoints' metrics; damaged ones are named."""

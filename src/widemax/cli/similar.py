@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 def similar(
     run: RunFolder,
     keys: Annotated[
-        list[str], typer.Argument(help="Words or items of the run; items also by their titles.")
+        list[str],
+        typer.Argument(
+            metavar="KEY", help="Words or items of the run; items also by their titles."
+        ),
     ],
     k: Count = 10,
     exact: Exact = False,
