@@ -87,6 +87,9 @@ def test_the_command_line_takes_titles_and_shows_them(run, tmp_path):
     assert "Heat (1995): " not in said.stderr
     assert "sabrina (1954): " in asked("similar", run.folder, "sabrina (1954").stderr
     assert "  Heat (1995)\n" in asked("recommend", run.folder, "--history", "toy story").stdout
+    had = asked("recommend", run.folder, "--history", 3, "--include-seen").stdout
+    assert "  Heat (1995)\n" in had
+    assert "  Heat (1995)\n" not in asked("recommend", run.folder, "--history", 3).stdout
     asked("recommend", run.folder, "--all-users", "--out", tmp_path / "all.csv")
     table = pl.read_csv(tmp_path / "all.csv", schema_overrides={"title": pl.String})
     assert table.columns == ["user", "rank", "item", "score", "title"]

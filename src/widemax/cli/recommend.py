@@ -61,6 +61,10 @@ def recommend(
         list[str] | None,
         typer.Option(help="An item that must not be among the answers; repeat for more."),
     ] = None,
+    include_seen: Annotated[
+        bool,
+        typer.Option("--include-seen", help="What is in the history may be among the answers."),
+    ] = False,
     all_users: Annotated[
         bool, typer.Option("--all-users", help="For every user of the log, into --out.")
     ] = False,
@@ -98,7 +102,7 @@ def recommend(
         if all_users and given:
             raise ValueError(f"--{flag} is for one answer, and --all-users asks for every user")
     if out is not None:
-        _recommend_to_all(load_run(run, checkpoint), out, k)
+        _recommend_to_all(load_run(run, checkpoint), out, k, include_seen=include_seen)
         return
     asked = RecommendQuestion(
         history=history or None,
@@ -108,6 +112,7 @@ def recommend(
         filters=parse_filters(filters or []),
         leave_out=leave_out or [],
         k=k,
+        include_seen=include_seen,
         exact=exact,
     )
     store = open_store(database, table, exact=exact)
@@ -126,7 +131,12 @@ def recommend(
     if tables is not None:
         loaded = tables
         found = tables.recommend(
-            asked.history, user=user, filters=asked.filters, leave_out=asked.leave_out, k=k
+            asked.history,
+            user=user,
+            filters=asked.filters,
+            leave_out=asked.leave_out,
+            k=k,
+            include_seen=include_seen,
         )
     else:
         loaded = load_run(run, checkpoint)
@@ -145,7 +155,7 @@ def _features(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _recommend_to_all(run: Run, out: Path, k: int) -> None:
+def _recommend_to_all(run: Run, out: Path, k: int, *, include_seen: bool) -> None:
     """Write what best follows the history of every user."""
     import polars as pl
 
@@ -154,7 +164,7 @@ def _recommend_to_all(run: Run, out: Path, k: int) -> None:
     if out.suffix not in (".parquet", ".csv"):
         raise ValueError(f"--out must end in .parquet or .csv, got {printable(out)}")
     with waiting(f"writing {out}"):
-        table = pl.concat(run.recommend_all(k=k))
+        table = pl.concat(run.recommend_all(k=k, include_seen=include_seen))
         with atomic_write(out) as file:
             if out.suffix == ".parquet":
                 table.write_parquet(file)
