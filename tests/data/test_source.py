@@ -46,6 +46,21 @@ def test_recognised_by_content(tmp_path, text, kind, packed):
     assert recognise(path) == kind
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"user": 7, "item": 31}]', r"log is a JSON array: write each object on a line"),
+        (b'\n[\n  {\n    "user": 7\n  }\n]\n', r"log is a JSON array"),
+        (b"PK\x03\x04\x14\0\0\0", r"log is a zip archive, as a workbook of Excel is"),
+    ],
+)
+def test_what_is_neither_a_log_nor_a_text_is_named(tmp_path, content, message):
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        recognise(path)
+
+
 def test_only_whole_lines_of_the_head_are_looked_at(tmp_path):
     path = tmp_path / "log"
     path.write_text("12345 6789\n" * 20_000)
