@@ -187,6 +187,10 @@ def test_a_misspelt_item_is_answered_with_the_nearest_ones(served):
     assert served.get("/items", q="no such name at all")["nearest"] == []
 
 
+def test_a_path_says_which_method_it_takes(served):
+    assert served.get("/recommend", 405)["detail"] == "'/recommend' takes POST, got GET"
+
+
 def test_class_ids_are_given_once(served):
     refused = served.get("/items/rows", 422, rows=["1", "2"])
     assert refused["detail"] == "rows can be given once: join class ids by commas, rows=3,17"
