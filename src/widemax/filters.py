@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from widemax.declarations.options import shortened
+from widemax.declarations.options import shortened, shown
 from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
 
 ColumnKind: TypeAlias = Literal["category", "number", "tokens"]
@@ -45,7 +45,9 @@ def parse_pairs(flag: str, given: Sequence[str]) -> list[tuple[str, str]]:
 def check_values(name: str, wanted: Sequence[str | float]) -> None:
     """Raise if a filter does not list values."""
     if not wanted or isinstance(wanted, str):
-        raise ValueError(f"filters[{name!r}] must be a list of one value or more")
+        raise ValueError(
+            f"filters[{name!r}] must be a list of one value or more, got {shown(wanted)}"
+        )
 
 
 def range_of(name: str, value: str | float) -> tuple[float, float]:

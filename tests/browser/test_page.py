@@ -73,6 +73,19 @@ def drawn(page):
     )
 
 
+def test_a_misspelt_title_is_answered_with_the_nearest(opened, url):
+    page = opened(url)
+    search(page).fill("drak aok bowl 7")
+    suggestion(page, "Dark oak bowl 7").wait_for()
+    said = "Nothing matches “drak aok bowl 7”. Did you mean:"
+    assert page.locator(".nothing:visible").inner_text() == said
+    search(page).press("Enter")
+    settled(page, 1)
+    search(page).fill("zzzzzz")
+    page.locator(".nothing:visible", has_text="Nothing matches “zzzzzz”.").wait_for()
+    assert "Did you mean" not in page.locator(".nothing:visible").inner_text()
+
+
 def test_what_is_recommended_changes_with_every_click(opened, url):
     page = opened(url)
     search(page).fill("oak")

@@ -255,6 +255,9 @@ def test_a_damaged_run_does_not_hide_the_others(words, tmp_path, monkeypatch, ca
     assert "broken" in printed.err
     (tmp_path / "none").mkdir()
     assert call(monkeypatch, capsys, "runs", tmp_path / "none")[1].err.startswith("no runs in ")
+    code, printed = call(monkeypatch, capsys, "runs", tmp_path / "[good]")
+    assert code == 2
+    assert "is a run itself: name the folder that holds it" in printed.err
 
 
 def test_runs_are_listed_by_the_checkpoint_that_answers(words, tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import widemax
 from tests.config.configurations import OPTIONS, has_effect, settings_beside
 from widemax.cli.app import app as program
-from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
+from widemax.cli.config_options import FIRST, ConfigCommand, Settings, with_config_options
 from widemax.config import Config, read_config
 from widemax.config.settings import varying_defaults
 from widemax.declarations import declared, names
@@ -90,8 +90,8 @@ def words_of(result):
 
 
 def test_help_names_every_flag_its_choices_and_its_default(run):
-    result, calls = run("--help")
-    assert not calls
+    result, calls = run("--help-all")
+    assert (result.exit_code, calls) == (0, [])
     text = words_of(result)
     assert "Train something." in text
     for option in OPTIONS.values():
@@ -112,7 +112,7 @@ def test_help_names_every_flag_its_choices_and_its_default(run):
 
 def test_help_has_no_default_of_one_method_for_all(run):
     """Of EASE it is 500, of iALS 1."""
-    assert "L2 penalty. Default: depends on the model." in words_of(run("--help")[0])
+    assert "L2 penalty. Default: depends on the model." in words_of(run("--help-all")[0])
     assert "L2 penalty. Default: 500.0." in words_of(run("--model=ease", "--help")[0])
     assert "L2 penalty. Default: 0.005." in words_of(run("--model=ials", "--help")[0])
 
@@ -148,7 +148,37 @@ def test_help_follows_every_method_that_is_named(run):
     assert "--queue-size " not in text
     assert "--alpha " in words_of(run("--head", "infrequent", "--help")[0])
     # Without a method after one with: all are shown again.
-    assert "--queue-size " in words_of(run("--help")[0])
+    assert "--queue-size " in words_of(run("--help-all")[0])
+
+
+def test_help_without_a_model_shows_the_most_usual_settings_alone(run):
+    result, _ = run("--help")
+    text = words_of(result)
+    assert OPTIONS.keys() > FIRST
+    for name, option in OPTIONS.items():
+        assert (f"{option.flag} " in text) == (name in FIRST), name
+    assert "--help-all" in text
+    assert len(result.output.splitlines()) < 150
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong", "meant"),
+    [
+        ("train", "--user", "--user-features or --user-column"),
+        ("train", "--foldr", "--folder"),
+        ("recommend", "--users", "--all-users or --user"),
+    ],
+)
+def test_a_wrong_option_is_answered_with_what_was_likely_meant(verb, wrong, meant):
+    result = CliRunner(env=WIDE).invoke(program, [verb, "x", wrong, "y"])
+    assert result.exit_code == 2
+    assert f"No such option: {wrong}; did you mean {meant}?" in words_of(result)
+
+
+def test_a_wrong_option_that_is_like_none_is_named_alone():
+    result = CliRunner(env=WIDE).invoke(program, ["evaluate", "x", "--zzz"])
+    assert "No such option: --zzz " in words_of(result)
+    assert "mean" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,33 @@ def test_lists_with_words_for_keys_are_said_to_be_taken_for_a_text(lists, tmp_pa
     assert "taken for a text" not in said
 
 
+def test_a_user_may_have_several_lines_in_what_may_be_lists(tmp_path, capfd):
+    path = tmp_path / "baskets.txt"
+    path.write_text("anna tea milk\nbob milk rum\ncleo tea rum\nanna rum\nbob tea\n")
+    settings = ("--epochs", 1, "--dimension", 4, "--min-count", 1)
+    code, said = run(capfd, "train", path, "--folder", tmp_path / "run", *settings)
+    assert code == 0
+    assert "if its lines are user item item" in said
+
+
+def test_a_split_by_time_says_how_much_of_its_test_is_new(tmp_path, capfd):
+    path = tmp_path / "log.csv"
+    # Of four hours, each has items of its own but for one.
+    times = [(user, hour, 1000 * hour + user) for hour in range(4) for user in range(150)]
+    rows = [f"u{user},{hour}-{user},{time}" for user, hour, time in times]
+    rows += [f"u{user},always,{time - 500}" for user, _, time in times]
+    path.write_text("\n".join(["user,item,time", *rows]) + "\n")
+    settings = ("--model", "popularity", "--split", "time")
+    code, said = run(capfd, "train", path, "--folder", tmp_path / "run", *settings)
+    assert code == 0
+    assert "% of the targets of the test are items that nobody chose in training" in said
+    assert "--item-features" in said
+    settings = (*settings, "--where", "item = 'always' or item < '1'")
+    code, said = run(capfd, "train", path, "--folder", tmp_path / "last", *settings)
+    assert code == 0
+    assert "nobody chose" not in said
+
+
 def test_a_split_of_logs_says_how_lists_are_read(lists, tmp_path, capfd):
     code, said = run(capfd, "train", lists, "--folder", tmp_path / "run", "--split", "last")
     assert code == 2

@@ -131,6 +131,24 @@ def test_mistakes_are_said_before_anything_is_trained(log, tmp_path, flags, mess
     assert not folder.exists()
 
 
+def test_what_ails_the_data_is_said_once_and_the_folder_is_free_again(log, tmp_path):
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(log.read_text().replace("user,item", "who,what"))
+    folder = tmp_path / "comparison"
+    said = forked.run(compared(renamed, folder))
+    assert said.returncode == 2
+    assert said.stderr.count("has no column that looks like the user") == 1
+    assert not any(folder.iterdir())
+
+
+def test_a_budget_that_does_not_do_for_measuring_is_refused_before_that(log, tmp_path):
+    folder = tmp_path / "comparison"
+    said = forked.run([*compared(log, folder), "--budget=4s"])
+    assert said.returncode == 2
+    assert "budget = 4 s is too short: 2 output layers take 4 s at the least" in said.stderr
+    assert not any(folder.iterdir())
+
+
 def test_a_contender_that_diverges_is_reported_and_ends_nothing(log, tmp_path):
     plugin = tmp_path / "broken.py"
     plugin.write_text(BROKEN)

@@ -5,6 +5,7 @@ import math
 import random
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from widemax.comparison.budgeting import (
     VALIDATIONS,
     Terms,
     asked_less,
+    check_budget,
     steps_of,
     with_fewer_questions,
 )
@@ -111,6 +113,31 @@ def test_equal_time_gives_the_same_seconds_and_a_budget_that_is_too_short_says_w
         steps_of(measured, Terms(budget=needed - 1))
     usual = {name: {**each, "usual_steps": 70} for name, each in measured.items()}
     assert steps_of(usual, Terms(budget=36000)) == {"full": 70, "nce": 70}
+
+
+@pytest.mark.parametrize("equal", ["time", "steps"])
+def test_a_budget_that_is_too_short_is_refused_once_that_is_certain(equal):
+    taken = {"prepared": 1.0, "validation": 2.0, "test": 3.0, "usual_steps": 10**9, "step": 0.1}
+    taken |= {"questions": 50_000, "test_questions": 90_000}
+    measured = {"full": taken, "nce": {**taken, "step": 0.01}}
+    terms = Terms(budget=3600, equal=equal)
+    check_budget(measured, 2, terms)
+    # Nothing is measured yet: each would be, for two seconds.
+    with pytest.raises(ValueError, match=r"100 output layers take 111 s at the least"):
+        check_budget({}, 100, replace(terms, budget=110))
+    check_budget({}, 100, replace(terms, budget=112))
+    # It refuses nothing that would do once all is measured and fewer questions are asked.
+    for budget in range(1, 60):
+        short = replace(terms, budget=budget)
+        try:
+            check_budget({"nce": measured["nce"]}, 2, short)
+        except ValueError:
+            with pytest.raises(ValueError, match="too short"):
+                steps_of(with_fewer_questions(measured, asked_less(measured, short)), short)
+        else:
+            break
+    # Of equal seconds each has what the slowest needs, of equal steps the other may need less.
+    assert budget > (13 if equal == "time" else 5)
 
 
 def test_validations_take_a_quarter_of_the_time_at_most_and_the_test_a_tenth():

@@ -162,7 +162,7 @@ def test_both_limits_belong_to_the_range_and_their_neighbours_do_not(name):
         ({"user_column": "\ud800"}, r"user_column must be .*, got the text '\\ud800'"),
         ({"user_column": ["a"]}, "user_column must be .*, got a list"),
         ({"learning_rte": 1}, r"'learning_rte' is not a setting; did you mean 'learning_rate'\?"),
-        ({"zzz": 1}, "'zzz' is not a setting; widemax train --help lists them all"),
+        ({"zzz": 1}, "'zzz' is not a setting; widemax train --help-all lists them"),
         ({"source": "speech"}, "source must be log or text, got the text 'speech'"),
         ({"steps": 10, "warmup_steps": 11}, "warmup_steps must be at most steps = 10, got 11"),
         ({"head": "adaptive", "temperature": 2}, "temperature has no effect with head = 'adapt"),

@@ -174,7 +174,7 @@ def test_tables_of_a_mixture_are_read_and_written_back(tmp_path):
         ("[[run]]\nepochs = 3", "'run' is not a setting"),
         ("learnig_rate = 1", r"'learnig_rate' is not a setting; did you mean 'learning_rate'\?"),
         ("learning-rate = 1", r"did you mean 'learning_rate'\?"),
-        ("zzz = 1", "'zzz' is not a setting; widemax train --help lists them all"),
+        ("zzz = 1", "'zzz' is not a setting; widemax train --help-all lists them"),
         ("'' = 1", "'' is not a setting"),
         ("epochs = 3\nepochs = 4", "not valid TOML: a setting stands there twice"),
         ('head = "full"\nnum_samples = 9', "num_samples has no effect with head = 'full'"),

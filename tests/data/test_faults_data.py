@@ -25,6 +25,11 @@ EPOCH = 1_700_000_000
     [
         ("user,thing\n1,2\n", "no column that looks like the item: there are 'user', 'thing'"),
         ("who,item\n1,2\n", "no column that looks like the user: there are 'who', 'item'"),
+        (
+            "who,what\n1,2\n",
+            "the user or the item: there are 'who', 'what'; name them with user_column and "
+            r"item_column \(--user-column NAME --item-column NAME\)",
+        ),
         ("user,item\n1,2\n,3\n", "column user, row 2: the id is missing"),
         ("user,item\n1,2\n1\n", "column item, row 2: the id is missing"),
         ('user,item\n1,2\n1,""\n', "column item, row 2: the id is missing"),

@@ -14,6 +14,8 @@ from widemax.data.reading.tables import formats, recognise
         ("user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n", "atomic"),
         ("user_id:token\titem_list:token_seq\n", "atomic"),
         ("user_id:token\titem\n1\t2\n", "csv"),
+        ("visitor;sku\n1;2\n", "csv"),
+        ("listener\ttrack\n1\t2\n", "csv"),
         ("user,item\n1,2\n", "csv"),
         ("user;item;note\n1;2;a, b\n", "csv"),
         ('user,item\n1,"2, or 3"\n', "csv"),
@@ -42,6 +44,21 @@ def test_recognised_by_content(tmp_path, text, kind, packed):
     path = tmp_path / "file.parquet"  # the name is no evidence
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     assert recognise(path) == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"user": 7, "item": 31}]', r"log is a JSON array: write each object on a line"),
+        (b'\n[\n  {\n    "user": 7\n  }\n]\n', r"log is a JSON array"),
+        (b"PK\x03\x04\x14\0\0\0", r"log is a zip archive, as a workbook of Excel is"),
+    ],
+)
+def test_what_is_neither_a_log_nor_a_text_is_named(tmp_path, content, message):
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        recognise(path)
 
 
 def test_only_whole_lines_of_the_head_are_looked_at(tmp_path):

@@ -243,6 +243,16 @@ def test_a_target_that_was_seen_cannot_be_found_and_still_counts():
     assert (report.unreachable, report.metrics()["recall@2"]) == (0, 1.0)
 
 
+def test_targets_that_nobody_chose_in_training_are_counted():
+    held, ranker = holdout_of([[0], [1]], [[1, 2], [2]]), Ranker(torch.zeros(2, 3))
+    report = evaluate_recommendations(ranker, held, ks=(1,), counts=torch.tensor([5, 2, 0]))
+    assert report.new == 2
+    assert "2 of them items that nobody chose in training" in str(report)
+    known = evaluate_recommendations(ranker, held, ks=(1,), counts=torch.tensor([5, 2, 1]))
+    assert known.new == 0
+    assert "nobody chose" not in str(known)
+
+
 def test_of_equal_scores_the_smaller_id_comes_first():
     held = holdout_of([[0], [5]], [[1], [1]])
     report = evaluate_recommendations(

@@ -270,6 +270,24 @@ def test_only_a_new_run_starts_from_vectors(text, given, tmp_path):
         wm.train(text, folder=tmp_path / "cold", resume=True, vectors=given)
 
 
+def test_titles_of_items_go_to_the_projector(tmp_path):
+    rows = [f"u{user},i{(user + step) % 6},{step}" for user in range(12) for step in range(5)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *rows]) + "\n")
+    titled = [f'i{item},"Tea, no. {item}"' for item in range(5)]
+    (tmp_path / "items.csv").write_text("\n".join(["item,title", *titled]) + "\n")
+    titles = str(tmp_path / "items.csv")
+    run = wm.train(
+        tmp_path / "log.csv",
+        wm.Config(titles=titles, epochs=1, dimension=4, num_samples=3),
+        folder=tmp_path / "run",
+    )
+    run.export(tmp_path / "out", to="projector")
+    header, *lines = (tmp_path / "out" / "metadata.tsv").read_text().splitlines()
+    assert header == "key\ttitle"
+    named = dict(line.split("\t") for line in lines)
+    assert named == {"i5": ""} | {f"i{item}": f"Tea, no. {item}" for item in range(5)}
+
+
 def test_the_verb_exports_every_format(run, tmp_path):
     for to in ("numpy", "safetensors", "projector", "faiss", "onnx", "serving"):
         said = CliRunner().invoke(app, ["export", str(run.folder), str(tmp_path / to), "--to", to])

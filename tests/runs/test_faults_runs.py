@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 
+import polars as pl
 import pytest
 
 import widemax as wm
@@ -241,3 +242,11 @@ def test_a_key_that_is_no_number_is_refused_by_a_run_of_numbers(key, tmp_path):
     assert run.similar(str(2**63 - 3), k=1)
     with pytest.raises(ValueError, match="keys must"):
         run.similar(key)
+
+
+def test_a_table_in_memory_and_a_table_of_settings_are_refused_by_name(log, tmp_path):
+    with pytest.raises(ValueError, match=r"source must be the path .*type DataFrame: .*write_parq"):
+        wm.train(pl.DataFrame({"user": [1], "item": [2]}), folder=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"config must be a wm\.Config, .*got a table"):
+        wm.train(log.source, {"epochs": 1}, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

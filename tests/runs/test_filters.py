@@ -100,6 +100,16 @@ def test_ranges_of_numbers(wanted, rows):
     assert np.flatnonzero(column.allowed(wanted)).tolist() == rows
 
 
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [("taa", "; nearest: 'tea'"), ("TEA", "; nearest: 'tea'"), ("x", ", such as 'tea', 'rum'")],
+)
+def test_a_value_that_no_item_has_is_answered_with_those_that_there_are(wrong, hint):
+    column = ItemColumn("kind", "category", pl.Series(["tea", "rum", "tea"]))
+    with pytest.raises(ValueError, match=rf"'{wrong}', which is none of its 2 values{hint}$"):
+        column.allowed([wrong])
+
+
 @pytest.mark.parametrize("wrong", ["", "..", "5..1", "x", "1..x", "nan", "nan..", True])
 def test_what_is_no_range_is_refused(wrong):
     column = ItemColumn("price", "number", pl.Series([1.0]))

@@ -183,6 +183,16 @@ def test_numbers_and_words_do_not_mix():
         words.merge(numbers)
 
 
+def test_a_log_whose_keys_are_of_another_kind_is_refused(tmp_path):
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    write(old, "log", ["tea rum gin", "rum ale tea"] * 20)
+    write(new, "log", ["1 2 3", "2 4 1"] * 20)
+    run = wm.train(old, KINDS["log"], folder=tmp_path / "run")
+    message = r"new\.csv must have keys like the run .*run has texts, and these are whole numbers"
+    with pytest.raises(ValueError, match=message):
+        wm.train(new, KINDS["log"], folder=tmp_path / "other", vectors=run.folder)
+
+
 def test_two_unknown_words_do_not_mix():
     old = wm.Vocabulary.count(["tea"], unknown="?")
     with pytest.raises(ValueError, match="the same unknown key"):

@@ -82,7 +82,15 @@ def test_all_that_a_text_names_can_be_listed(run):
 def test_the_command_line_takes_titles_and_shows_them(run, tmp_path):
     shown = json.loads(asked("similar", run.folder, "toy story 2", "--json").stdout)
     assert [row["title"] for row in shown if row["key"] == 3] == ["Heat (1995)"]
+    said = asked("recommend", run.folder, "--history", "toy story", "--history", "Heat (1995)")
+    assert "toy story: 1, Toy Story (1995)\n" in said.stderr
+    assert "Heat (1995): " not in said.stderr
+    part = asked("similar", run.folder, "sabrina (1954").stderr
+    assert "sabrina (1954: 5, Sabrina (1954)\n" in part
     assert "  Heat (1995)\n" in asked("recommend", run.folder, "--history", "toy story").stdout
+    had = asked("recommend", run.folder, "--history", 3, "--include-seen").stdout
+    assert "  Heat (1995)\n" in had
+    assert "  Heat (1995)\n" not in asked("recommend", run.folder, "--history", 3).stdout
     asked("recommend", run.folder, "--all-users", "--out", tmp_path / "all.csv")
     table = pl.read_csv(tmp_path / "all.csv", schema_overrides={"title": pl.String})
     assert table.columns == ["user", "rank", "item", "score", "title"]

@@ -191,10 +191,12 @@ def test_damaged_features_are_an_error(log, tmp_path):
 @pytest.mark.parametrize("model", ["mind", "two-tower", "popularity", "youtube-dnn"])
 def test_sentences_are_for_language_models(runs, model):
     run = runs[model]
-    name = type(run.model).__name__
-    with pytest.raises(ValueError, match=rf"{name} does not score sentences: .*n-gram, nnlm, lstm"):
+    named = f"model {model}"
+    with pytest.raises(
+        ValueError, match=rf"{named} does not score sentences: .*n-gram, nnlm, lstm"
+    ):
         run.score("i2 i4 i6")
-    with pytest.raises(ValueError, match=rf"{name} cannot continue a text: .*n-gram, nnlm, lstm"):
+    with pytest.raises(ValueError, match=rf"{named} cannot continue a text: .*n-gram, nnlm, lstm"):
         run.generate("i2")
 
 

@@ -50,6 +50,9 @@ def test_answers_are_those_of_the_run(log, tmp_path, settings):
     for history in (["i1"], ["i1", "i2", "i1", "i9"]):
         same(tables.recommend(history, k=40), run.recommend(history, k=40))
     assert len(tables.recommend(["i1"], k=3)) == 3
+    asked = {"history": ["i1", "i2"], "leave_out": ["i3"], "include_seen": True, "k": 40}
+    same(tables.recommend(**asked), run.recommend(**asked))
+    assert {"i1", "i2"} <= {each.key for each in tables.recommend(**asked)}
 
 
 @pytest.mark.parametrize(

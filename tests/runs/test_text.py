@@ -100,7 +100,7 @@ def test_counts_are_no_vectors(runs, tmp_path):
         lambda: run.analogy("cat", "dog", "rat"),
         lambda: run.export(tmp_path / "file"),
     ):
-        with pytest.raises(ValueError, match=r"NGram has no .*: it counts"):
+        with pytest.raises(ValueError, match=r"model n-gram has no vectors: it counts; recommend"):
             ask()
     with pytest.raises(ValueError, match=r"^model n-gram cannot be exported to onnx: it has no "):
         run.export(tmp_path / "file", to="onnx")
@@ -163,7 +163,9 @@ def test_words_are_drawn_as_often_as_the_model_says(runs):
 
 
 def test_what_cannot_be_generated_says_why(runs):
-    with pytest.raises(ValueError, match=r"CBOW cannot continue a text: .*n-gram, nnlm, lstm"):
+    with pytest.raises(
+        ValueError, match=r"model cbow cannot continue a text: .*n-gram, nnlm, lstm"
+    ):
         runs["cbow"].generate()
     with pytest.raises(ValueError, match=r"'cot' is not among the 11 keys of .*; nearest: .*'cat'"):
         runs["n-gram"].generate("the cot")

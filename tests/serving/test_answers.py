@@ -178,6 +178,24 @@ def test_items_are_found_by_the_beginning_then_by_a_part(served, run):
     assert item["count"] == counts["i12"]
 
 
+def test_a_misspelt_item_is_answered_with_the_nearest_ones(served):
+    assert served.get("/items", q="thing 12")["nearest"] == []
+    found = served.get("/items", q="thnig 12", k=2)
+    assert found["items"] == []
+    assert found["nearest"][0] == served.get("/item", key="i12")
+    assert len(found["nearest"]) == 2
+    assert served.get("/items", q="no such name at all")["nearest"] == []
+
+
+def test_a_path_says_which_method_it_takes(served):
+    assert served.get("/recommend", 405)["detail"] == "'/recommend' takes POST, got GET"
+
+
+def test_class_ids_are_given_once(served):
+    refused = served.get("/items/rows", 422, rows=["1", "2"])
+    assert refused["detail"] == "rows can be given once: join class ids by commas, rows=3,17"
+
+
 def test_users_and_what_they_had(served, run):
     found = served.get("/users", q="u1", k=3)["users"]
     assert [each["user"] for each in found] == ["u1", "u10", "u11"]

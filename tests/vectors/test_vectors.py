@@ -60,6 +60,16 @@ def assert_returns(form, path, vectors):
     np.testing.assert_array_equal(bits(again), bits(vectors))  # tells -0 from 0, too
 
 
+def test_the_projector_is_given_titles_behind_keys_on_one_line_each(tmp_path):
+    vectors = KeyedVectors(["key", "b", "c"], torch.eye(3))
+    write_projector_vectors(tmp_path, vectors, ["Green\ttea", "two\r\nlines\x0b", ""])
+    lines = (tmp_path / "metadata.tsv").read_text().split("\n")
+    assert lines == ["key\ttitle", "key\tGreen tea", "b\ttwo lines", "c\t", ""]
+    assert read_projector_vectors(tmp_path) == vectors
+    with pytest.raises(ValueError, match="one for each of the 3 keys, got 1"):
+        write_projector_vectors(tmp_path, vectors, ["one"])
+
+
 def test_keys_and_rows_belong_together():
     vectors = KeyedVectors(["a", "b"], torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert (len(vectors), vectors.dimension) == (2, 2)

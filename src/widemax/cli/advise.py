@@ -35,7 +35,11 @@ _SHOWN_PART = 0.1
 def advise(
     source: Annotated[
         Path | None,
-        typer.Argument(help="A text or a log, as for train; none for a plan.", show_default=False),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A text or a log, as for train; none for a plan.",
+            show_default=False,
+        ),
     ] = None,
     needs: Annotated[
         str,

@@ -19,9 +19,9 @@ from widemax.cli.answers import (
 
 def analogy(
     run: RunFolder,
-    a: Annotated[str, typer.Argument(help="man is to ...")],
-    b: Annotated[str, typer.Argument(help="... king as ...")],
-    c: Annotated[str, typer.Argument(help="... woman is to what?")],
+    a: Annotated[str, typer.Argument(metavar="A", help="man is to ...")],
+    b: Annotated[str, typer.Argument(metavar="B", help="... king as ...")],
+    c: Annotated[str, typer.Argument(metavar="C", help="... woman is to what?")],
     k: Count = 10,
     checkpoint: CheckpointName = "best",
     json: AsJson = False,

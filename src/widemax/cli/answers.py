@@ -17,7 +17,7 @@ from widemax.stores.addresses import Place, PostgresAddress, is_address, place_o
 
 if TYPE_CHECKING:
     from widemax.runs.answering.table_answers import TableAnswers
-    from widemax.runs.folder.catalogue import Neighbour
+    from widemax.runs.folder.catalogue import Catalogue, Neighbour
     from widemax.runs.run import Run
     from widemax.runs.vectors.stored_vectors import StoredVectors
     from widemax.stores.searching import VectorStore
@@ -38,7 +38,7 @@ def place_argument(text: str) -> Place:
         raise typer.BadParameter(str(error)) from None
 
 
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 CheckpointName = Annotated[
     str,
     typer.Option(
@@ -137,6 +137,18 @@ def load_tables(folder: Path, checkpoint: str, *, exact: bool) -> TableAnswers |
 def say_step(run: Run | StoredVectors | TableAnswers) -> None:
     """Say which checkpoint answers, beside the answer and not in it."""
     typer.echo(f"{printable(run.folder)}: step {run.step:,}, {run.chosen}", err=True)
+
+
+def say_found(catalogue: Catalogue, texts: Iterable[str]) -> None:
+    """Say beside the answer which item was meant by a part of its title."""
+    for text in texts:
+        found = catalogue.find(text, k=1)
+        if found and text.strip().lower() not in (
+            str(found[0].key).lower(),
+            found[0].title.lower(),
+        ):
+            meant = f"{found[0].key}, {found[0].title}"
+            typer.echo(f"{printable(text)}: {printable(meant)}", err=True)
 
 
 def neighbour_rows(found: Iterable[Neighbour]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from widemax.cli.errors import ErrorDisplay, notes_in_one_line
+from widemax.cli.verb import Verb
 
 VERBS = (
     "demo",
@@ -44,7 +45,7 @@ def program(verbs: Iterable[str] = VERBS) -> typer.Typer:
     made.callback()(options)
     for verb in verbs:
         module = import_module(f"widemax.cli.{verb}")
-        made.command(cls=getattr(module, "COMMAND", None))(getattr(module, verb))
+        made.command(cls=getattr(module, "COMMAND", Verb))(getattr(module, verb))
     return made
 
 

@@ -37,7 +37,9 @@ _LANGUAGE_MODEL = "nnlm"
 
 @with_config_options
 def compare(
-    source: Annotated[Path, typer.Argument(help="A text or a log, as for train.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A text or a log, as for train.")
+    ],
     folder: Annotated[
         Path,
         typer.Option(parser=path_of, metavar="FOLDER", help="Where the comparison is kept."),

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from widemax.cli.completion import one_of
+from widemax.cli.verb import Verb
 from widemax.config import Config, ResolvedConfig, read_config
 from widemax.config.resolved import read_given
 from widemax.config.run_options import SLOTS
@@ -25,6 +25,36 @@ SETTINGS = "settings"
 _FILE = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="A TOML file of settings; flags win over it."),
+]
+
+FIRST = frozenset(
+    [
+        "model", "dimension", "head", "scorer", "sampler", "num_samples", "objective",
+        "epochs", "steps", "time_budget", "batch_size", "learning_rate", "optimizer",
+        "kind", "query", "where", "user_column", "item_column", "time_column",
+        "weight_column", "event_column", "event_weights", "item_features", "user_features",
+        "titles", "min_count", "max_history", "item_order", "tokens", "split", "validation_size",
+        "test_size", "metric", "patience", "refit", "seed", "threads", "device",
+    ]
+)  # fmt: skip
+"""The settings that ``--help`` shows where no method is named: what most people ask for."""
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        is_eager=True,
+        callback=_show_all,
+        help="Show every setting; --help shows the most usual ones, or with --model NAME those "
+        "of a model.",
+    ),
 ]
 
 
@@ -53,7 +83,7 @@ def with_config_options(verb: Callable[..., None]) -> Callable[..., None]:
             raise ValueError(f"{verb.__name__} must not declare {name!r}: the settings have it")
 
     @wraps(verb)
-    def command(*, config: Path | None = None, **given: Any) -> None:
+    def command(*, config: Path | None = None, help_all: bool = False, **given: Any) -> None:
         flags = {name: given.pop(name, None) for name in all_options()}
 
         settings = Settings(config, flags)
@@ -87,11 +117,11 @@ class Settings:
         return read_given(self.file, self.flags)
 
 
-class ConfigCommand(TyperCommand):
-    """A verb whose ``--help`` shows only what concerns the methods that are named with it."""
+class ConfigCommand(Verb):
+    """A verb whose ``--help`` shows what concerns the methods named with it, or the usual."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Hide the settings that the named methods do not have, then parse as usual.
+        """Hide the settings that are not asked for, then parse as usual.
 
         Of conditions the last would win, and rows be read that another leaves out.
         """
@@ -100,14 +130,20 @@ class ConfigCommand(TyperCommand):
                 "--where can be given once: join conditions by and, as in --where "
                 '"rating >= 4 and (price < 5 or price > 9)"'
             )
-        if "--help" in args and (chosen := dict(_methods(args))):
-            known, config = all_options(), Config(**chosen)
-            for parameter in self.params:
-                if parameter.name in known:
-                    shown: Any = parameter
-                    shown.hidden = not config.has(shown.name)
-                    shown.help = _help(known[shown.name], config.get(shown.name, ""))
+        if "--help" in args:
+            self._hide(dict(_methods(args)))
         return super().parse_args(ctx, args)
+
+    def _hide(self, chosen: Mapping[str, str]) -> None:
+        """Hide the settings that methods do not have; without any, all but the most usual."""
+        known, config = all_options(), Config(**chosen)
+        for parameter in self.params:
+            if parameter.name not in known:
+                continue
+            shown: Any = parameter
+            shown.hidden = not config.has(shown.name) if chosen else shown.name not in FIRST
+            if chosen:
+                shown.help = _help(known[shown.name], config.get(shown.name, ""))
 
 
 def _methods(arguments: list[str]) -> Iterator[tuple[str, str]]:
@@ -122,7 +158,7 @@ def _methods(arguments: list[str]) -> Iterator[tuple[str, str]]:
 
 def _parameters() -> dict[str, inspect.Parameter]:
     varying = varying_defaults()
-    annotations: dict[str, Any] = {"config": _FILE}
+    annotations: dict[str, Any] = {"config": _FILE, "help_all": _HELP_ALL}
     for name, option in all_options().items():
         annotations[name] = _flag(option, "depends on the model" if name in varying else "")
     return {
@@ -130,7 +166,7 @@ def _parameters() -> dict[str, inspect.Parameter]:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             # None is "not given".
-            default=None,
+            default=False if name == "help_all" else None,
             annotation=annotation,
         )
         for name, annotation in annotations.items()

@@ -249,11 +249,12 @@ def _both_fit(made: ScalePlan) -> bool:
 
 def _command(made: ScalePlan) -> str:
     cluster, load = made.cluster, made.load
-    words = ["torchrun"]
+    words = []
     if cluster.nodes > 1:
         words += [f"--nnodes {cluster.nodes}", "--node-rank RANK", "--master-addr HOST"]
-    words.append(f"--nproc-per-node {cluster.processes}")
-    words.append("-m widemax train SOURCE --folder runs/wide --model next-item")
+    if cluster.nodes * cluster.processes > 1:
+        words = ["torchrun", *words, f"--nproc-per-node {cluster.processes}", "-m"]
+    words.append("widemax train SOURCE --folder runs/wide --model next-item")
     settings = ["dimension", "batch_size", "max_history", "head", "optimizer"]
     if load.head == "sampled":
         settings.append("sampler")

@@ -21,6 +21,7 @@ from widemax.cli.answers import (
     open_store,
     path_of,
     print_neighbours,
+    say_found,
     say_step,
 )
 from widemax.cli.printable import printable
@@ -60,6 +61,10 @@ def recommend(
         list[str] | None,
         typer.Option(help="An item that must not be among the answers; repeat for more."),
     ] = None,
+    include_seen: Annotated[
+        bool,
+        typer.Option("--include-seen", help="What is in the history may be among the answers."),
+    ] = False,
     all_users: Annotated[
         bool, typer.Option("--all-users", help="For every user of the log, into --out.")
     ] = False,
@@ -97,7 +102,7 @@ def recommend(
         if all_users and given:
             raise ValueError(f"--{flag} is for one answer, and --all-users asks for every user")
     if out is not None:
-        _recommend_to_all(load_run(run, checkpoint), out, k)
+        _recommend_to_all(load_run(run, checkpoint), out, k, include_seen=include_seen)
         return
     asked = RecommendQuestion(
         history=history or None,
@@ -107,6 +112,7 @@ def recommend(
         filters=parse_filters(filters or []),
         leave_out=leave_out or [],
         k=k,
+        include_seen=include_seen,
         exact=exact,
     )
     store = open_store(database, table, exact=exact)
@@ -117,6 +123,7 @@ def recommend(
             answering = load_run(run, checkpoint)
             found = answer_from(store, answering, asked)
         say_step(answering)
+        say_found(answering.catalogue, history or [])
         print_neighbours(found, as_json=json)
         return
     loaded: Run | TableAnswers
@@ -124,12 +131,18 @@ def recommend(
     if tables is not None:
         loaded = tables
         found = tables.recommend(
-            asked.history, user=user, filters=asked.filters, leave_out=asked.leave_out, k=k
+            asked.history,
+            user=user,
+            filters=asked.filters,
+            leave_out=asked.leave_out,
+            k=k,
+            include_seen=include_seen,
         )
     else:
         loaded = load_run(run, checkpoint)
         found = loaded.recommender.neighbours(asked)
     say_step(loaded)
+    say_found(loaded.catalogue, history or [])
     print_neighbours(found, as_json=json)
 
 
@@ -142,7 +155,7 @@ def _features(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _recommend_to_all(run: Run, out: Path, k: int) -> None:
+def _recommend_to_all(run: Run, out: Path, k: int, *, include_seen: bool) -> None:
     """Write what best follows the history of every user."""
     import polars as pl
 
@@ -151,7 +164,7 @@ def _recommend_to_all(run: Run, out: Path, k: int) -> None:
     if out.suffix not in (".parquet", ".csv"):
         raise ValueError(f"--out must end in .parquet or .csv, got {printable(out)}")
     with waiting(f"writing {out}"):
-        table = pl.concat(run.recommend_all(k=k))
+        table = pl.concat(run.recommend_all(k=k, include_seen=include_seen))
         with atomic_write(out) as file:
             if out.suffix == ".parquet":
                 table.write_parquet(file)

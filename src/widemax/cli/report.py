@@ -15,7 +15,9 @@ from widemax.cli.progress import starting, waiting
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder of a run or of a comparison.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(

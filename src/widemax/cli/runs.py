@@ -20,7 +20,9 @@ _COLUMNS = ("run", "model", "classes", "step", "best by", "recall@20", "mrr")
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of runs.")] = Path(
+        "runs"
+    ),
     json: AsJson = False,
 ) -> None:
     """List the runs in a folder with their best checkpoints' metrics; damaged ones are named."""
@@ -30,6 +32,8 @@ def runs(
     if json:
         typer.echo(strict_json(rows))
         return
+    if not rows and (folder / "run.json").is_file():
+        raise ValueError(f"{printable(folder)} is a run itself: name the folder that holds it")
     if not rows:
         typer.echo(f"no runs in {printable(folder)}", err=True)
         return

@@ -19,7 +19,7 @@ HOST, PORT = "127.0.0.1", 8000
 
 def serve(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="The folders of one run or more.")
+        list[Path], typer.Argument(metavar="RUN", help="The folders of one run or more.")
     ],
     host: Annotated[
         str,

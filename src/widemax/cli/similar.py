@@ -20,6 +20,7 @@ from widemax.cli.answers import (
     neighbour_rows,
     open_store,
     print_neighbours,
+    say_found,
     say_step,
     strict_json,
 )
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 def similar(
     run: RunFolder,
     keys: Annotated[
-        list[str], typer.Argument(help="Words or items of the run; items also by their titles.")
+        list[str],
+        typer.Argument(
+            metavar="KEY", help="Words or items of the run; items also by their titles."
+        ),
     ],
     k: Count = 10,
     exact: Exact = False,
@@ -54,6 +58,7 @@ def similar(
         loaded = load_vectors(run, checkpoint, exact=exact)
         answers = [loaded.similar(key, filters=wanted, k=k, exact=exact) for key in keys]
         say_step(loaded)
+        say_found(loaded.catalogue, keys)
     if json and len(keys) > 1:
         rows = {key: neighbour_rows(found) for key, found in zip(keys, answers, strict=True)}
         typer.echo(strict_json(rows))

@@ -43,6 +43,9 @@ _FINISHED = {
 _ERRORS = ("standard_error", "behind_best", "behind_best_error")
 """What is kept of a validation besides its metrics."""
 
+_MUCH_NEW = 0.1
+"""The share of the test's targets that nobody chose in training from which that is said."""
+
 COMMAND = ConfigCommand
 """What the verb is made of, instead of typer's own."""
 
@@ -104,8 +107,8 @@ def train(
 ) -> None:
     """Train on a source; Ctrl-C saves, and --resume continues exactly where it stopped.
 
-    With --model NAME, --help shows only the settings of that model. Several processes train one
-    model where torchrun starts them: torchrun --nproc-per-node 4 -m widemax train ...
+    Several processes train one model where torchrun starts them: torchrun --nproc-per-node 4 -m
+    widemax train ...
     """
     if json and not print_config:
         raise ValueError("--json says how --print-config prints: give both")
@@ -328,6 +331,19 @@ def _few_asked(training: Training) -> str:
     return asks_few(asked, len(training.source.sequences))
 
 
+def _new_items(training: Training) -> str:
+    """Return a note that much of the test asks for items that nobody chose before, or ""."""
+    from widemax.data import Holdout
+    from widemax.runs.judging.protocol import asks_new
+
+    test = training.split.test
+    if not isinstance(test, Holdout) or not len(test):
+        return ""
+    chosen = training.source.vocabulary.counts[test.targets.values]
+    share = float((chosen == 0).double().mean())
+    return asks_new(share) if share >= _MUCH_NEW else ""
+
+
 class _Display:
     """A bar and live figures on a terminal, plain lines elsewhere."""
 
@@ -371,8 +387,9 @@ class _Display:
         if skipped := training.split.skipped_users:
             users = f"{skipped:,} user{'s' if skipped != 1 else ''}"
             self.say(f"{users} cannot be asked in the test: nothing of theirs came before it")
-        if few := _few_asked(training):
-            self.say(few)
+        for note in (_few_asked(training), _new_items(training)):
+            if note:
+                self.say(note)
         if (floor := training.loop.plan.floor) is not None:
             self.say(f"to beat: popularity, {training.config.metric} {floor:.4f} in validation")
         # Empty or "usual with ..." unless what was asked for is beyond the usual trainer.

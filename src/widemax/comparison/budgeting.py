@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from widemax.comparison.schedule import cost_of, rounds_of
@@ -18,6 +18,10 @@ _FOR_TEST = 0.1
 """The share of its time that a contender spends on the test, at most."""
 _FEWEST_QUESTIONS = 2_000
 """With fewer, contenders could not be told apart."""
+_MORE_OR_LESS = (
+    "allow more with --resume, which keeps what was measured, or begin anew with fewer contenders, "
+    "rates or seeds, or a smaller --validation-size or --test-size"
+)
 
 Measured = Mapping[str, Mapping[str, float]]
 """By contender: seconds of ``prepared``, a ``step``, a ``validation`` of so many ``questions`` and
@@ -133,18 +137,53 @@ def steps_of(measured: Measured, terms: Terms) -> dict[str, int]:
         same = left / whole / sum(each["step"] for each in measured.values())
         steps = dict.fromkeys(measured, same)
     if min(steps.values()) < VALIDATIONS:
-        least = {
-            name: fixed[name] + whole * VALIDATIONS * each["step"]
-            for name, each in measured.items()
-        }
+        least = {name: _least(each, terms) for name, each in measured.items()}
         slowest = max(least, key=lambda name: least[name])
-        total = sum(least.values()) if terms.equal == "steps" else count * least[slowest]
         raise ValueError(
             f"budget = {terms.budget:g} s is too short: "
-            f"{total / terms.workers / (1 - _RESERVE):.0f} s would just do for {slowest}, whose "
+            f"{_budget_for(least.values(), count, terms):.0f} s would just do for {slowest}, whose "
             f"validation takes {measured[slowest]['validation']:.2g} s, whose test "
             f"{measured[slowest]['test']:.2g} s and whose step {measured[slowest]['step']:.2g} s; "
-            "allow more with --resume, which keeps what was measured, or begin anew with fewer "
-            "contenders, rates or seeds, or a smaller --validation-size or --test-size"
+            f"{_MORE_OR_LESS}"
         )
     return {name: int(min(each, measured[name]["usual_steps"])) for name, each in steps.items()}
+
+
+def check_budget(measured: Measured, count: int, terms: Terms) -> None:
+    """Raise as soon as it is certain that the budget does not do for ``count`` contenders.
+
+    ``measured`` are those that were measured by now.
+
+    >>> check_budget({}, 17, Terms(budget=2))
+    Traceback (most recent call last):
+    ValueError: budget = 2 s is too short: 17 output layers take 19 s at the least; ...
+    """
+    least = [_least(_with_fewest_questions(each), terms) for each in measured.values()]
+    needed = _budget_for(least, count, terms)
+    if needed > terms.budget:
+        raise ValueError(
+            f"budget = {terms.budget:g} s is too short: {count} output layers take {needed:.0f} s "
+            f"at the least; {_MORE_OR_LESS}"
+        )
+
+
+def _with_fewest_questions(measured: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what was measured as it would be with as few questions as are ever asked."""
+    there = {"validation_size": "questions", "test_size": "test_questions"}
+    less = {size: _FEWEST_QUESTIONS for size, n in there.items() if measured[n] > _FEWEST_QUESTIONS}
+    return with_fewer_questions({"": measured}, less)[""]
+
+
+def _least(measured: Mapping[str, float], terms: Terms) -> float:
+    """Return the seconds of a contender whose every training has a step for each validation."""
+    steps = VALIDATIONS * (measured["validation"] + measured["step"])
+    return terms.beside(measured) + terms.trainings() * steps
+
+
+def _budget_for(least: Collection[float], count: int, terms: Terms) -> float:
+    """Return the budget for ``count`` contenders, of which some are known to take so long."""
+    unknown = (count - len(least)) * MEASURING
+    total = (
+        sum(least) + unknown if terms.equal == "steps" else count * max(least, default=MEASURING)
+    )
+    return total / (terms.workers * (1 - _RESERVE))

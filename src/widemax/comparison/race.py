@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 from widemax.comparison.budgeting import (
     VALIDATIONS,
+    Measured,
     Terms,
     asked_less,
+    check_budget,
     steps_of,
     with_fewer_questions,
 )
@@ -87,15 +90,11 @@ class Race:
     def standings(self) -> list[Standing]:
         """Return who is where by now, the best first."""
         found = standings_of(self.contenders, self._schedules(), self._results(), self._tested())
+        _, failed = self._measured()
         for each in found:
             if each.name not in self.steps:
-                each.failed = self._why_not_started(each.name)
+                each.failed = failed.get(each.name, "")
         return found
-
-    def _why_not_started(self, name: str) -> str:
-        """Return why a contender could not take a step; empty while that is not known."""
-        measured = result_of(Path(self._job(self._named(name), MEASURED).result))
-        return str((measured or {}).get("failed", ""))
 
     def _run(self, next_jobs: Callable[[], Sequence[Job]]) -> None:
         run_jobs(
@@ -107,6 +106,10 @@ class Race:
     # -- what is to be done ------------------------------------------------------------------
 
     def _measurements(self) -> list[Job]:
+        measured, failed = self._measured()
+        if not measured and len(failed) > 1 and len(set(failed.values())) == 1:
+            return []  # what ails the data ails them all
+        check_budget(measured, len(self.contenders) - len(failed), self.terms)
         jobs = (self._job(each, MEASURED) for each in self.contenders)
         return [job for job in jobs if not Path(job.result).exists()]
 
@@ -200,14 +203,10 @@ class Race:
 
     def _plan(self) -> None:
         """Decide how long each contender trains, once and for all."""
-        measured = {}
-        for each in self.contenders:
-            found = result_of(Path(self._job(each, MEASURED).result))
-            assert found is not None
-            if "failed" not in found:
-                measured[each.name] = found
+        measured, failed = self._measured()
         if not measured:
-            raise ValueError(f"none of {', '.join(each.name for each in self.contenders)} can run")
+            self._forget()
+            raise ValueError(_why_none(failed))
         # How much is asked is the user's to say.
         typed = self.contenders[0].settings
         less = asked_less(measured, self.terms)
@@ -224,6 +223,22 @@ class Race:
         }
         write_manifest(self.folder / PLAN, FORMAT_VERSION, plan)
 
+    def _measured(self) -> tuple[Measured, dict[str, str]]:
+        """Return what was measured of each contender, and why others could not take a step."""
+        found = {
+            each.name: result_of(Path(self._job(each, MEASURED).result)) for each in self.contenders
+        }
+        able = {name: each for name, each in found.items() if each and "failed" not in each}
+        failed = {
+            name: str(each["failed"]) for name, each in found.items() if each and name not in able
+        }
+        return able, failed
+
+    def _forget(self) -> None:
+        """Remove what was measured, so that the folder is free for another attempt."""
+        for each in self.contenders:
+            shutil.rmtree(self.folder / slug(each.name), ignore_errors=True)
+
     def _write(self, found: Sequence[Standing]) -> None:
         """Keep who came where, and the configuration of the first."""
         rows = finite([asdict(each) for each in found])
@@ -234,6 +249,21 @@ class Race:
         settings = {**self._named(best.name).settings, "learning_rate": best.learning_rate}
         with atomic_write(self.folder / WINNER) as file:
             file.write(to_toml(Config(source=self.kind, **settings)).encode())
+
+
+def _why_none(failed: Mapping[str, str]) -> str:
+    """Return why none of the contenders could take a step: once, if it is the same for all.
+
+    >>> _why_none({"full": "log.csv has no user", "nce": "log.csv has no user"})
+    'log.csv has no user'
+    >>> _why_none({"full": "no memory", "nce": "no luck"})
+    'no output layer could take a step: full: no memory; nce: no luck'
+    """
+    reasons = set(failed.values())
+    if len(reasons) == 1:
+        return reasons.pop()
+    each = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    return f"no output layer could take a step: {each}"
 
 
 def stored_race(folder: Path) -> Race | None:

@@ -258,7 +258,7 @@ def check_key(name: str, known: Mapping[str, Option]) -> None:
     ValueError: 'learning-rat' is not a setting; did you mean 'learning_rate'?
     """
     if name not in known:
-        hint = nearest(name, tuple(known)) or "; widemax train --help lists them all"
+        hint = nearest(name, tuple(known)) or "; widemax train --help-all lists them"
         raise ValueError(f"{shortened(repr(name))} is not a setting{hint}")
 
 

@@ -94,6 +94,7 @@ def evaluate_recommendations(
         ks=ks,
         users=len(holdout),
         targets=len(wanted.keys),
+        new=0 if counts is None else int((counts[wanted.classes] == 0).sum()),
         unreachable=wanted.already_in(holdout.histories) if exclude_seen else 0,
         means=means,
         catalogue=lists.catalogue(),

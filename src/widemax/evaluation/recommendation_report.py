@@ -85,6 +85,8 @@ class RecommendationReport:
     """How many distinct targets they have together."""
     unreachable: int
     """Targets that were left out of the lists, as their users had them before."""
+    new: int = 0
+    """Targets that nobody chose in training; 0 without counts."""
     means: Mapping[str, Mean]
     """Means over the users by names like "recall@20"."""
     catalogue: Mapping[str, float] = field(default_factory=dict)
@@ -126,6 +128,8 @@ class RecommendationReport:
             text += f", {self.unreachable:,} of them seen before and so out of reach"
             if self.unreachable >= _MUCH * self.targets:
                 text += " (a run trained with --seen-items ranked is asked for them, too)"
+        if self.new:
+            text += f", {self.new:,} of them items that nobody chose in training"
         lines = [text]
         if self.buckets:
             parts = (f"{part.name} {part.targets:,}" for part in self.buckets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from widemax.config import Config
+from widemax.declarations.options import shown
 from widemax.distributed.ranks import joined_ranks, restarted
 from widemax.runs.run import Run
 from widemax.runs.training.preparing import prepare
@@ -37,6 +38,15 @@ def train(
     >>> [found.key for found in run.recommend(["tea"], k=1)]
     ['rum']
     """
+    if not isinstance(source, str | Path):
+        raise ValueError(
+            f"source must be the path of a file or a database, got {shown(source)}: a table in "
+            "memory is written to a file, such as table.write_parquet(path), and its path given"
+        )
+    if not isinstance(config, Config | None):
+        raise ValueError(
+            f"config must be a wm.Config, such as Config(epochs=5), got {shown(config)}"
+        )
     with joined_ranks(vocabulary_parallel=vocabulary_parallel) as together:
         resume = resume or restarted()
         asked = config or Config()

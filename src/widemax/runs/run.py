@@ -78,8 +78,8 @@ class Run:
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "text").write_text("a b c\\nb a c\\n" * 30)
     >>> run = wm.train(folder / "text", wm.Config(epochs=1, dimension=4), folder=folder / "run")
-    >>> len(run.similar("a", k=2))
-    2
+    >>> run, len(run.similar("a", k=2))
+    (Run('...run', model='cbow', step=...), 2)
     """
 
     def __init__(self, folder: str | Path, *, checkpoint: str | int = BEST) -> None:
@@ -103,6 +103,9 @@ class Run:
         self._identity = identity_of(self.folder, found)
 
     # What it is
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, model={self.config.model!r}, step={self.step})"
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -343,7 +346,7 @@ class Run:
     @property
     def _vectors(self) -> KeyVectors:
         """The vectors of the keys: those of now, or where it is prepared, those of then."""
-        return self._kept_vectors or KeyVectors(self.model)
+        return self._kept_vectors or KeyVectors(self.model, self.config.model)
 
     @property
     def has_vectors(self) -> bool:
@@ -389,7 +392,7 @@ class Run:
         model learns after this is not in the vectors that ``similar`` compares.
         """
         self.catalogue.prepare()
-        vectors = KeyVectors(self.model)
+        vectors = KeyVectors(self.model, self.config.model)
         if vectors.there:
             vectors.keep()
             self._kept_vectors = vectors

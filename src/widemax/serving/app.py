@@ -149,7 +149,7 @@ class Application(FastAPI):
         add("/health", self._health, responses=ok(schemas.Health), summary="Whether it answers")
         add("/metrics", self._metrics, include_in_schema=False)
         add("/run", self._runs, responses=ok(schemas.Runs), summary="The runs that are served")
-        add("/items", self._items, responses=ok(schemas.Items), summary="Search for items")
+        add("/items", self._items, responses=ok(schemas.ItemsFound), summary="Search for items")
         add("/items/rows", self._rows, responses=ok(schemas.Items), summary="Items by class id")
         add("/item", self._item, responses=ok(schemas.Item), summary="One item")
         add("/users", self._users, responses=ok(schemas.Users), summary="Search for users")
@@ -235,10 +235,15 @@ class Application(FastAPI):
     async def _items(
         self, q: TextParameter = "", k: CountParameter = 10, run: RunParameter = None
     ) -> Response:
-        return await self.answer(run, lambda served, _: {"items": served.search_items(q, k)})
+        def found(served: ServedRun, _: Deadline) -> dict[str, object]:
+            items = served.search_items(q, k)
+            return {"items": items, "nearest": [] if items else served.nearest_items(q, k)}
+
+        return await self.answer(run, found)
 
     async def _rows(
         self,
+        request: Request,
         rows: Annotated[
             str,
             Query(
@@ -249,6 +254,10 @@ class Application(FastAPI):
         ],
         run: RunParameter = None,
     ) -> Response:
+        if len(request.query_params.getlist("rows")) > 1:
+            return error_response(
+                422, "rows can be given once: join class ids by commas, rows=3,17"
+            )
         ids = [int(each) for each in rows.split(",")]
         if len(ids) > _MOST_ROWS:
             return error_response(422, f"rows may be {_MOST_ROWS:,}, and there are {len(ids):,}")

@@ -287,6 +287,12 @@ class Items(BaseModel):
     items: list[Item]
 
 
+class ItemsFound(Items):
+    """Items that have a text; where none has it, those whose titles or keys are spelt like it."""
+
+    nearest: list[Item]
+
+
 class UserFound(BaseModel):
     """A user of the log, and how many items they had."""
 

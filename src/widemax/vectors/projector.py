@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import polars as pl
 
 from widemax.declarations import declare
 from widemax.storage.files import atomic_pair, open_to_read
@@ -14,12 +17,15 @@ from widemax.vocabulary.spelling import quoted
 
 VECTORS_FILE = "vectors.tsv"
 METADATA_FILE = "metadata.tsv"
+_TITLED = "key\ttitle"
+"""The first line of metadata with titles: the projector reads it as the names of the columns."""
 
 
 def read_projector_vectors(folder: str | Path) -> KeyedVectors:
     """Read ``vectors.tsv`` and ``metadata.tsv`` of a folder: lines of numbers, and of one key each.
 
-    Metadata of several columns, of which the projector reads the first line as names, is refused.
+    Of keys with titles, as they are written here, the titles are left out. Other metadata of
+    several columns, of which the projector reads the first line as names, is refused.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -32,6 +38,8 @@ def read_projector_vectors(folder: str | Path) -> KeyedVectors:
     """
     labels = Path(folder) / METADATA_FILE
     keys = read_keys(labels)
+    if len(keys) > 1 and keys[0] == _TITLED:
+        keys = keys.slice(1).str.split_exact("\t", 1).struct.field("field_0").alias("key")
     several = keys.str.contains("\t", literal=True)
     if several.any():
         row = first_row(several)
@@ -51,13 +59,16 @@ def read_projector_vectors(folder: str | Path) -> KeyedVectors:
 
 @declare.export(
     "projector",
+    traits=["titles"],
     help="A folder with vectors.tsv and metadata.tsv for TensorBoard's embedding projector.",
 )
-def write_projector_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
+def write_projector_vectors(
+    folder: str | Path, vectors: KeyedVectors, titles: Sequence[str] = ()
+) -> None:
     """Write ``vectors.tsv`` and ``metadata.tsv``, which TensorBoard's embedding projector loads.
 
     The folder is made if it does not exist. Keys must be neither empty nor contain tabs or line
-    breaks.
+    breaks. Titles, one for each key, stand behind them, with blanks for white space of any kind.
 
     >>> import tempfile, torch
     >>> folder = Path(tempfile.mkdtemp())
@@ -67,6 +78,18 @@ def write_projector_vectors(folder: str | Path, vectors: KeyedVectors) -> None:
     """
     rule = f"must not be empty nor contain tab, line break or byte order mark in {METADATA_FILE}"
     check_writable(vectors.keys, r"^$|[\t\n\r\x{feff}]", rule)
+    lines = _titled(vectors.keys, titles) if titles else vectors.keys
     with atomic_pair(folder, (VECTORS_FILE, METADATA_FILE)) as (numbers, labels):
         write_lines(numbers, as_array(vectors), "\t")
-        write_keys(labels, vectors.keys)
+        write_keys(labels, lines)
+
+
+def _titled(keys: pl.Series, titles: Sequence[str]) -> pl.Series:
+    """Return the lines of keys and titles, the names of both before them."""
+    if len(titles) != len(keys):
+        raise ValueError(
+            f"titles must be one for each of the {len(keys):,} keys, got {len(titles):,}"
+        )
+    plain = pl.Series([" ".join(title.split()) for title in titles], dtype=pl.String)
+    lines = pl.select(pl.concat_str(pl.lit(keys), pl.lit(plain), separator="\t")).to_series()
+    return pl.concat([pl.Series([_TITLED]), lines.alias("")])

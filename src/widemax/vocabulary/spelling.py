@@ -65,15 +65,16 @@ def not_among(key: object, first: Sequence[Key], total: int) -> str:
 def nearest_spellings(key: object, first: Sequence[Key]) -> list[str]:
     """Return at most three of some keys that are spelt most like another.
 
-    >>> nearest_spellings("tae", ["tea", "rum"]), nearest_spellings("3", ["u0001", "u0003"])
-    (['tea'], ['u0003'])
+    >>> [nearest_spellings(key, ["tea", "u0001", "u0003"]) for key in ("tae", "TEA", "3")]
+    [['tea'], ['tea'], ['u0003']]
     """
     if not isinstance(key, str) or len(key) > _LONGEST_KEY_SHOWN:
         return []
     from difflib import get_close_matches
 
     short = [text for text in map(str, first) if len(text) <= _LONGEST_KEY_SHOWN]
-    return _numbered(key, short) or get_close_matches(key, short)
+    same = [text for text in short if text.lower() == key.lower()][:_MOST_NEAR]
+    return same or _numbered(key, short) or get_close_matches(key, short)
 
 
 def _numbered(key: str, short: Sequence[str]) -> list[str]:

@@ -28,6 +28,7 @@ BOM = b"\xef\xbb\xbf"
 _BLANK = bytes.maketrans(b"\t\v\f\r", b"    ")
 _GZIP = b"\x1f\x8b"
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
+_ZIP = b"PK\x03\x04"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ALWAYS_TAKEN = 2**24  # bytes: small files of a few words are packed more tightly
 _BLOCK_BYTES = 2**24
@@ -172,6 +173,11 @@ def read_ahead(file: BinaryIO, size: int) -> Generator[bytes]:
 
 def decoded(data: bytes, path: Path, *, first_line: int = 1) -> str:
     """Return ``data`` as text; a NUL or a broken character is a ValueError that names its line."""
+    if first_line == 1 and data.startswith(_ZIP):
+        raise ValueError(
+            f"{path} is a zip archive, as a workbook of Excel is: unpack it, or save the sheet "
+            "as CSV"
+        )
     nul = data.find(b"\0")
     try:
         if nul < 0:

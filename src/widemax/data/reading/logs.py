@@ -343,13 +343,23 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path | str) -> st
         if given not in there:
             raise ValueError(f"{path} has no column {given!r}: there are {listed(there)}")
         return given
-    plain_names = {plain_name(name): name for name in reversed(there)}
-    for guess in _GUESSES[role].split():
-        if guess in plain_names:
-            return plain_names[guess]
-    if role not in _NEEDED:
-        return ""
+    found = _guessed(role, there)
+    if found or role not in _NEEDED:
+        return found
+    # All that is missing at once: who names one column is not to be asked for the next.
+    missing = [each for each in _NEEDED if not getattr(wanted, each) and not _guessed(each, there)]
+    settings = " and ".join(f"{each}_column" for each in missing)
+    flags = " ".join(f"--{each}-column NAME" for each in missing)
+    them = "one" if len(missing) == 1 else "them"
     raise ValueError(
-        f"{path} has no column that looks like the {role}: there are {listed(there)}; "
-        f"name one with {role}_column (--{role}-column NAME), or read it as a text (--kind text)"
+        f"{path} has no column that looks like the {' or the '.join(missing)}: there are "
+        f"{listed(there)}; name {them} with {settings} ({flags}), "
+        "or read it as a text (--kind text)"
     )
+
+
+def _guessed(role: str, there: list[str]) -> str:
+    """Return the column that has the likeliest of the usual names of a role; "" if none has."""
+    plain_names = {plain_name(name): name for name in reversed(there)}
+    known = (plain_names[guess] for guess in _GUESSES[role].split() if guess in plain_names)
+    return next(known, "")

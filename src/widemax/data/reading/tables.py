@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ TEXT = "text"
 POSTGRES = "postgresql"
 """What an address is the address of."""
 
+_JSON_ARRAY = re.compile(rb"\s*\[\s*\{\s*\"")
 _UNREADABLE = (OSError, csv.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -52,7 +54,8 @@ def recognise(path: str | Path) -> str:
     """Return what a file holds, by the first 64 KB of its content.
 
     It is of the first format, in the order of their ranks, that recognises it, else a text (UTF-8
-    without NUL bytes). Of a folder or a pattern, the first file is looked at.
+    without NUL bytes), but for an array of JSON, which nobody means as one. Of a folder or a
+    pattern, the first file is looked at.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "file"
@@ -71,6 +74,11 @@ def recognise(path: str | Path) -> str:
     for name in sorted(known, key=lambda each: known[each].rank):
         if known[name].recognises(head):
             return name
+    if _JSON_ARRAY.match(head.raw):
+        raise ValueError(
+            f"{head.path} is a JSON array: write each object on a line of its own (jq -c '.[]'), "
+            "or read it as a text (--kind text)"
+        )
     return TEXT
 
 

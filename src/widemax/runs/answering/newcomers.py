@@ -14,7 +14,7 @@ from widemax.data.features import FeatureTable, FittedField
 from widemax.declarations.options import shortened
 from widemax.encoders.features import FeatureEncoder
 from widemax.models import Model
-from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
+from widemax.vocabulary.spelling import UnknownNameError, near_or_some, nearest_spellings
 
 FeatureValue: TypeAlias = str | float | Sequence[str]
 
@@ -119,10 +119,9 @@ def _cell(fitted: FittedField, value: FeatureValue | None) -> pl.Series:
     if not any(text in values for text in texts):
         known = values.keys.head(_MOST_COMPARED).to_list()
         near = nearest_spellings(texts[0] if texts else "", known)
-        hint = f"; nearest: {', '.join(map(repr, near))}" if near else ""
         raise UnknownNameError(
             f"features[{name!r}] is {shortened(repr(value))}, which is none of its "
-            f"{len(values):,} values{hint}",
+            f"{len(values):,} values{near_or_some(near, known)}",
             near,
         )
     return pl.Series([texts]) if kind == "tokens" else pl.Series(texts)

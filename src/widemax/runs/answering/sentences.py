@@ -36,7 +36,7 @@ class Sentences:
         model, before = self._model, self._before
         if not (model.causal or isinstance(model, CBOW | SkipGram)):
             raise ValueError(
-                f"{type(model).__name__} does not score sentences: language models do (n-gram, "
+                f"model {self._config.model} does not score sentences: language models do (n-gram, "
                 "nnlm, lstm), and cbow and skip-gram"
             )
         words = self._words(sentence)
@@ -59,7 +59,7 @@ class Sentences:
         model, unknown = self._model, self._vocabulary.unknown
         if not model.causal:
             raise ValueError(
-                f"{type(model).__name__} cannot continue a text: language models can (n-gram, "
+                f"model {self._config.model} cannot continue a text: language models can (n-gram, "
                 "nnlm, lstm), which predict a word from those before it"
             )
         num_words = check_whole("num_words", num_words, 1, 1_000_000)

@@ -57,17 +57,20 @@ class TableAnswers:
         filters: Filters | None = None,
         leave_out: Sequence[Key] = (),
         k: int = 10,
+        include_seen: bool = False,
     ) -> list[Neighbour]:
-        """Return the ``k`` classes that best follow a history, or that of a user; none of it.
+        """Return the ``k`` classes that best follow a history, or that of a user.
 
-        Only those that pass the ``filters``, and none of ``leave_out``.
+        Only those that pass the ``filters``, and none of ``leave_out`` nor, unless
+        ``include_seen``, of the history.
         """
         ids = self._histories.of(user) if history is None else self.catalogue.ids(history)
         k = min(check_whole("k", k, 1, 2**31), len(self.catalogue.keys))
         given = {name: self._arrays[value] for name, value in self._tables()}
         context = np.array(ids[-self._reach :], np.int64)
         scores = RULES[self._recipe["rule"]](context, given, self._recipe)
-        scores[[*ids, *self.catalogue.ids(leave_out, strict=True)]] = -np.inf
+        left_out = self.catalogue.ids(leave_out, strict=True)
+        scores[left_out if include_seen else [*ids, *left_out]] = -np.inf
         if filters:
             scores[~self.catalogue.columns.allowed(filters)] = -np.inf
         rows, found = best_rows(scores, k)

@@ -21,7 +21,12 @@ def export_run(path: str | Path, run: Run, *, to: str, table: str) -> str:
     write = load(declaration)
     if "database" in declaration.traits:
         return str(write(path, run, table=table))
-    write(path, run if "run" in declaration.traits else run.vectors())
+    if "run" in declaration.traits:
+        write(path, run)
+    elif "titles" in declaration.traits:
+        write(path, run.vectors(), run.catalogue.titles or ())
+    else:
+        write(path, run.vectors())
     return ""
 
 

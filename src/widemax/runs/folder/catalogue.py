@@ -154,6 +154,15 @@ class Catalogue:
         ids = ids[: check_whole("k", k, 1, 2**31)]
         return self.neighbours(ids, [0.0] * len(ids))
 
+    def nearest(self, text: str) -> list[str]:
+        """Return the titles, or else the keys, that are spelt most like a text."""
+        near = nearest_titles(self.titles or [], text)
+        return near or nearest_spellings(text, self._most_frequent())
+
+    def _most_frequent(self) -> list[Key]:
+        """Return the keys that a misspelt one is compared with."""
+        return self.keys.keys_at(range(min(len(self.keys), MOST_COMPARED)))
+
     def ids(self, keys: Sequence[Key], *, strict: bool = False) -> list[int]:
         """Return the ids of keys or titles; text from a command line may stand for whole numbers.
 
@@ -175,7 +184,7 @@ class Catalogue:
     def _unknown(self, key: Key) -> UnknownNameError:
         """Return the error about a key that the run does not have, with keys that it has."""
         total = len(self.keys)
-        first = self.keys.keys_at(range(min(total, MOST_COMPARED)))
+        first = self._most_frequent()
         near = nearest_spellings(key, first)
         return UnknownNameError(
             f"{quoted(key)} is not among the {total:,} keys of {self.folder}"
@@ -227,7 +236,7 @@ class Catalogue:
             return self._keys_at(ids)[0]
         wanted = shortened(repr(text))
         if not ids:
-            near = nearest_titles(self.titles, text)
+            near = self.nearest(text)
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise UnknownNameError(
                 f"{wanted} is neither a key nor in a title of {self.folder}{hint}", near

@@ -40,7 +40,9 @@ _HASHED = (".parquet", ".safetensors", ".json", ".toml")
 def check_free(folder: Path) -> None:
     """Raise if there is a run, which another one would overwrite."""
     if holds_run(folder):
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+        raise ValueError(
+            f"{folder} holds a run already: resume it (--resume), or choose another folder"
+        )
 
 
 def describe_source(path: str | Path, source: Source, *, grown: bool = False) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from widemax.runs.folder.catalogue import KEY, title_column
 from widemax.runs.folder.description import check_unchanged, has_file
 from widemax.storage.files import read_table, read_text
 from widemax.storage.json_text import parse_json
-from widemax.vocabulary.spelling import UnknownNameError, nearest_spellings
+from widemax.vocabulary.spelling import UnknownNameError, near_or_some, nearest_spellings
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -100,10 +100,9 @@ class ItemColumn:
     def _place(self, value: str, places: Mapping[str, int]) -> int:
         if value not in places:
             near = nearest_spellings(value, self.values[:_MOST_VALUES])
-            hint = f"; nearest: {', '.join(map(repr, near))}" if near else ""
             raise UnknownNameError(
                 f"filters[{self.name!r}] holds {shortened(repr(value))}, which is none of its "
-                f"{len(places):,} values{hint}",
+                f"{len(places):,} values{near_or_some(near, self.values)}",
                 near,
             )
         return places[value]

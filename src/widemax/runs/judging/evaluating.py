@@ -54,8 +54,8 @@ class RunTest:
     @property
     def ranking(self) -> str:
         """Among which items is ranked, in words."""
-        left_out = "" if self._ranks_seen else " but those the user had"
-        return f"ranked among all {len(self._data.vocabulary):,} items{left_out}"
+        had = ", those the user had, too" if self._ranks_seen else " but those the user had"
+        return f"ranked among all {len(self._data.vocabulary):,} items{had}"
 
     @property
     def looks_ahead(self) -> str:

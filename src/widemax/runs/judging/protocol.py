@@ -55,6 +55,19 @@ of its moments alone; --split last asks every user
     )
 
 
+def asks_new(share: float) -> str:
+    """Return a note on the share of the test's targets that nobody chose in training.
+
+    >>> print(asks_new(0.25))
+    25.0 % of the targets of the test are items that nobody chose in training: a model finds them \
+by features alone (--item-features)
+    """
+    return (
+        f"{share:.1%} of the targets of the test are items that nobody chose in training: a model "
+        "finds them by features alone (--item-features)"
+    ).replace("%", " %")
+
+
 def ranks_seen(setting: str, asked: Windows | Holdout | None) -> bool:
     """Return whether what users had before is ranked too: where most of what they choose is that.
 

@@ -52,6 +52,13 @@ def read_growing(path: str | Path, config: Config, old: Vocabulary, folder: Path
     A word of the old run is a class however rare it is here; new ones must have ``min_count``.
     """
     source = _read(path, config, min_count=1, unknown=None)
+    whole, was_whole = (each.keys.dtype.is_integer() for each in (source.vocabulary, old))
+    if whole != was_whole:
+        kinds = {True: "whole numbers", False: "texts"}
+        raise ValueError(
+            f"{path} must have keys like the run it starts from: {folder} has {kinds[was_whole]}, "
+            f"and these are {kinds[whole]}"
+        )
     unknown = str(config.get("unknown", "")) or None
     vocabulary = old.merge(source.vocabulary, min_count=config.min_count, unknown=unknown)
     return with_features(path, config, encoded_again(source, vocabulary), like=folder)

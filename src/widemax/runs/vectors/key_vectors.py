@@ -17,8 +17,8 @@ from widemax.models import Model
 class KeyVectors:
     """The vectors of the keys as a model has them now, or as it had them when they were kept."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, model: Model, name: str) -> None:
+        self._model, self._name = model, name
         self._kept: Tensor | None = None
         self._lengths: NDArray[Any] | None = None
 
@@ -57,7 +57,9 @@ class KeyVectors:
             # Trees and clusters have no class vectors: those of the classes as input stand in.
             own = getattr(getattr(model, "encoder", None), "weight", None)
         if own is None:
-            raise ValueError(f"{type(model).__name__} has no vectors: it counts")
+            raise ValueError(
+                f"model {self._name} has no vectors: it counts; recommend says what goes with a key"
+            )
         return own.detach().float()
 
 

@@ -60,8 +60,13 @@ async def say_parameters(request: Request, error: Exception) -> Response:
 async def say_http(request: Request, error: Exception) -> Response:
     """Return what is wrong with a path or a method, as other errors are."""
     assert isinstance(error, HTTPException)
-    path = shortened(repr(request.url.path))
-    detail = f"there is no path {path}" if error.status_code == 404 else str(error.detail)
+    path, detail = shortened(repr(request.url.path)), str(error.detail)
+    if error.status_code == 404:
+        detail = f"there is no path {path}"
+    elif error.status_code == 405 and error.headers:
+        detail = (
+            f"{path} takes {error.headers.get('Allow', 'another method')}, got {request.method}"
+        )
     response = error_response(error.status_code, detail)
     for name, value in (error.headers or {}).items():
         response.headers[name] = value

@@ -39,6 +39,12 @@ export async function get(path, parameters = {}, signal = undefined) {
   return (await answered(query(path, parameters), { signal })).json();
 }
 
+// What a search field shows: items that have a text, or else those spelt most like it.
+export async function searchItems(q, { k, run }, signal) {
+  const { items, nearest } = await get("items", { q, k, run }, signal);
+  return { found: items, nearest };
+}
+
 export async function post(path, body, signal = undefined) {
   const options = {
     method: "POST",

@@ -7,7 +7,8 @@ import { plural } from "./format.js";
 const PAUSE = 120;
 let number = 0;
 
-// `find(text, signal)` returns options; `show(option)` what stands in a row; `pick(option)` is called.
+// `find(text, signal)` returns the options found, or else the nearest; `show(option)` what stands in a
+// row; `pick(option)` is called.
 export function combobox({
   label,
   placeholder,
@@ -26,7 +27,7 @@ export function combobox({
     "aria-label": "Suggestions",
   });
   const nothing = el("div", { class: "nothing" });
-  const popup = el("div", { class: "popup", hidden: true }, list, nothing);
+  const popup = el("div", { class: "popup", hidden: true }, nothing, list);
   const status = el("div", { class: "unseen", role: "status" });
   const input = el("input", {
     id,
@@ -77,7 +78,8 @@ export function combobox({
     pick(option);
   }
 
-  function draw(text, error = null) {
+  function draw(text, { found: matching = [], nearest = [], error = null }) {
+    options = matching.length ? matching : nearest;
     active = -1;
     list.replaceChildren(
       ...options.map((option, place) =>
@@ -95,25 +97,22 @@ export function combobox({
       ),
     );
     list.hidden = !options.length;
-    nothing.hidden = options.length > 0;
+    nothing.hidden = matching.length > 0;
     nothing.textContent =
       error ?? (text ? `Nothing matches “${text}”.` : "There is nothing to choose from.");
-    status.textContent = options.length
-      ? `${plural(options.length, "suggestion")}.`
-      : nothing.textContent;
+    if (nearest.length) nothing.textContent += " Did you mean:";
+    const number = options.length ? `${plural(options.length, "suggestion")}.` : "";
+    status.textContent = nothing.hidden ? number : `${nothing.textContent} ${number}`.trim();
     open(document.activeElement === input);
-    found(options, text);
+    found(matching, text);
   }
 
   async function ask() {
     const text = input.value.trim();
     try {
-      options = await find(text, fresh());
-      draw(text);
+      draw(text, await find(text, fresh()));
     } catch (error) {
-      if (givenUp(error)) return;
-      options = [];
-      draw(text, error.message);
+      if (!givenUp(error)) draw(text, { error: error.message });
     }
   }
 

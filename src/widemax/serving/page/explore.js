@@ -1,6 +1,6 @@
 // Somebody's history, built by clicking, and what the runs recommend to them.
 
-import { get, givenUp, latest, post } from "./api.js";
+import { get, givenUp, latest, post, searchItems } from "./api.js";
 import { combobox } from "./combobox.js";
 import { el, failure, iconButton, loading, nameOf, titled, visible } from "./dom.js";
 import { plural, popularity, score, whole } from "./format.js";
@@ -45,14 +45,16 @@ export function exploreView(root) {
   const search = combobox({
     label: "Add an item",
     placeholder: "Search by title or key",
-    find: async (q, signal) => (await get("items", { q, k: 8, run: state.run }, signal)).items,
+    find: (q, signal) => searchItems(q, { k: 8, run: state.run }, signal),
     show: (item) => [titled(item), el("span", { class: "dim" }, `${whole(item.count)}×`)],
     pick: (item) => (can("recommend") ? addToHistory(item) : openItem(item)),
   });
   const users = combobox({
     label: "Or take a user of the log",
     placeholder: "Search by user",
-    find: async (q, signal) => (await get("users", { q, k: 8, run: state.run }, signal)).users,
+    find: async (q, signal) => ({
+      found: (await get("users", { q, k: 8, run: state.run }, signal)).users,
+    }),
     show: (user) => [
       el("bdi", {}, visible(user.user)),
       el("span", { class: "dim" }, plural(user.length, "item")),

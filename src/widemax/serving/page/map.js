@@ -53,8 +53,7 @@ export function mapView(root) {
     label: "Find on the map",
     placeholder: "Search by title or key",
     keep: true,
-    find: async (q, signal) =>
-      (await get("items", { q, k: q ? FOUND : NAMED, run: state.run }, signal)).items,
+    find: (q, signal) => searchItems(q, { k: q ? FOUND : NAMED, run: state.run }, signal),
     show: (item) => [titled(item), el("span", { class: "dim" }, `${whole(item.count)}×`)],
     pick: (item) => show(item),
     found: (items, text) => {

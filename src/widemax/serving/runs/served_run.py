@@ -125,6 +125,12 @@ class ServedRun:
         rows = _matches(text, self._lowered, self._by_rank, k)
         return [self.item(row) for row in rows]
 
+    def nearest_items(self, text: str, k: int) -> list[dict[str, Any]]:
+        """Return the items whose titles, or else keys, are spelt most like a text."""
+        names = self._catalogue.nearest(text)[:k]
+        keys = [found.key for name in names for found in self._catalogue.find(name, k=1)]
+        return [self.item(row) for row in self._catalogue.rows_of(keys) if row is not None]
+
     @cached_property
     def _lowered(self) -> list[pl.Series]:
         titles = self._catalogue.titles

@@ -17,9 +17,11 @@ USER, ITEM, TIME = "user", "item", "time"
 """The names of columns in formats without a header."""
 
 USUAL_NAMES = {
-    USER: "userid user uid customerid customer memberid visitorid reviewerid sessionid session",
+    USER: "userid user uid customerid customer memberid visitorid reviewerid sessionid session "
+    "member visitor listener viewer reader clientid client accountid account",
     ITEM: "itemid item iid productid product parentasin asin movieid trackid songid artistid "
-    "bookid isbn businessid articleid newsid videoid sku",
+    "bookid isbn businessid articleid newsid videoid sku "
+    "movie film filmid track song book article video",
     TIME: "timestamp time ts datetime date unixreviewtime eventtime createdat",
 }
 """What columns are usually called, without case and punctuation, the likelier ones first."""
