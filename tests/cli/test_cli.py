@@ -1,5 +1,6 @@
 """The program as a user meets it."""
 
+import gc
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from widemax.cli import main
 from widemax.cli.answers import print_neighbours
 from widemax.cli.app import app
 from widemax.cli.errors import notes_in_one_line
-from widemax.cli.progress import waiting
+from widemax.cli.progress import starting, waiting
 from widemax.config.run_options import SLOTS
 from widemax.config.settings import all_options
 from widemax.declarations import names
@@ -366,6 +367,19 @@ def test_a_terminal_shows_a_clock_that_vanishes(monkeypatch, capsys):
     assert "reading [clicks].csv" in shown
     assert "0:00:00" in shown
     assert shown.endswith("\x1b[2K")
+
+
+def test_no_garbage_is_looked_for_while_the_program_starts():
+    assert gc.isenabled()
+    before = gc.get_freeze_count()
+    try:
+        with starting():
+            loaded = [[] for _ in range(1000)]
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= before + len(loaded)
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize(

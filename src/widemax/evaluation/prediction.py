@@ -8,12 +8,15 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.candidates import ClassBlock
 from widemax.data import WindowBatch, Windows
 from widemax.heads import Head
+from widemax.kernels.evaluation.products import Products
 from widemax.kernels.evaluation.ranks import TileRanks, target_ranks
 from widemax.kernels.threads import num_blocks, one_thread_each
 from widemax.validation import check_tensor
@@ -156,33 +159,32 @@ def _ranks_of_rows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return how many classes stand above each target, how many beside it, and its log P."""
     targets = targets[rows]
-    room = torch.empty(len(targets) * max(len(targets), _TILE_CLASSES))
-    own, start = torch.zeros(len(targets)), 0
-    for block in blocks:
+    products = [Products(block.queries[rows].numpy(), _TILE_CLASSES) for block in blocks]
+    own, start = np.zeros(len(targets), np.float32), 0
+    for block, product in zip(blocks, products, strict=True):
         asked = ((targets >= start) & (targets < start + len(block.vectors))).nonzero()[:, 0]
         # By a product of the same kind as the others: classes alike then have the same score.
-        part = block._replace(queries=block.queries[rows][asked])
-        own[asked] = _tile_of(part, targets[asked] - start, room).diagonal()
+        for some in torch.split(asked, _TILE_CLASSES):
+            own_rows, tile = some.numpy(), _tile_of(block, product, targets[some] - start)
+            own[own_rows] = tile[own_rows, np.arange(len(own_rows))]
         start += len(block.vectors)
-    found, start = TileRanks(targets.numpy(), own.numpy()), 0
-    for block in blocks:
-        part = block._replace(queries=block.queries[rows])
+    found, start = TileRanks(targets.numpy(), own), 0
+    for block, product in zip(blocks, products, strict=True):
         for first in range(0, len(block.vectors), _TILE_CLASSES):
             last = min(first + _TILE_CLASSES, len(block.vectors))
-            found.add(_tile_of(part, slice(first, last), room).numpy(), start + first)
+            found.add(_tile_of(block, product, slice(first, last)), start + first)
         start += len(block.vectors)
     places = found.better, found.alike, found.log_prob()
     better, alike, log_prob = map(torch.from_numpy, places)
     return better, alike, log_prob
 
 
-def _tile_of(block: ClassBlock, classes: slice | Tensor, room: Tensor) -> Tensor:
-    """Return the scores of some classes, in the memory that is given."""
-    vectors = block.vectors[classes].float()
-    shape = len(block.queries), len(vectors)
-    tile = room[: shape[0] * shape[1]].view(shape)
-    torch.mm(block.queries, vectors.T, out=tile)
-    return tile if block.biases is None else tile.add_(block.biases[classes])
+def _tile_of(block: ClassBlock, products: Products, classes: slice | Tensor) -> NDArray[np.float32]:
+    """Return the scores of some classes, until others are asked for."""
+    tile = products.with_classes(block.vectors[classes].float().numpy())
+    if block.biases is not None:
+        tile += block.biases[classes].numpy()
+    return tile
 
 
 def _report(losses: Tensor, rank: Tensor, k: int, *, keep_per_example: bool) -> RankingReport:

@@ -246,7 +246,8 @@ def _draw_bits(
         prefetch_row(alias, int(below(bits[slot, k], len(alias))), 1)
 
 
-@njit(inline="always")
+# Inlined by LLVM: by Numba, references to one of its arrays would be counted for every window.
+@njit(nogil=True, forceinline=True)
 def _take_negatives(
     columns: Ids,
     slot: int,
@@ -309,8 +310,8 @@ def _train_sentence(
     ids = columns if negatives else paths
     queries, rows, moved = (means, bag_rows, moves) if bag else (inputs, neighbours, inputs)
     together = 2 if bag and negatives else 1
-    for first in range(-3 * together, num_words, together):
-        block = first // together
+    for block in range(-3, (num_words + together - 1) // together):
+        first = block * together
         start = first + 3 * together
         if start < num_words:
             slot = (block + 3) % _SLOTS
