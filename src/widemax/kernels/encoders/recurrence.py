@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit, prange
 from widemax.kernels.curves import sigmoid, tanh
-from widemax.kernels.encoders.register_rows import room_for
+from widemax.kernels.encoders.register_rows import clear, copy, room_for
+from widemax.kernels.models.prefetch import prefetch_row
+from widemax.kernels.products import panels_of
 from widemax.kernels.registers import (
     LANES,
     add,
@@ -30,39 +32,43 @@ from widemax.kernels.threads import num_blocks
 from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
 _f = np.float32
-_ROWS = 32  # that go through the steps together: what they hold stays in the nearest caches
+_ROWS = 64  # that go through the steps together: what they hold stays in the nearest caches
+_AHEAD = 2  # rows: so long before its turn what is read and written of a row is asked for
 
 _multiply: Any = multiply_tile  # numba's own type counts the argument that it adds
 
 Matrix = NDArray[np.float32]
+Vector = NDArray[np.float32]
 Ids = NDArray[np.int64]
 Register = Any
 
 
-def read_forward(projected: Matrix, places: Ids, lengths: Ids, by_state: Matrix) -> list[Matrix]:
-    """Return the states [B, L, H], the bent gates [n, L, R, 4·H] and the cells [n, L + 1, R, H].
+def read_forward(
+    projected: Matrix, bias: Vector, places: Ids, lengths: Ids, by_state: Matrix
+) -> list[Matrix]:
+    """Return the states [B·L, H], the bent gates [n·L·R, 4·H] and the cells [n·(L + 1)·R, H].
 
-    ``projected`` [U, 4·H] is what each input is mapped to, biases included, ``places`` [B, L] say
-    which of them comes at each step, -1 for none behind the ``lengths`` [B]. ``by_state`` [4·H, H]
-    maps a state to the next gates. States are 0 where nothing comes; gates and cells are not
-    written there. These are of n groups of R rows in the order in which they are computed, so that
-    they are read as they lie; cells begin with what was before step 0.
+    ``projected`` [U, 4·H] is what each input is mapped to, without its ``bias``, ``places`` [B, L]
+    say which of them comes at each step, -1 for none behind the ``lengths`` [B]. ``by_state``
+    [4·H, H] maps a state to the next gates. States are 0 where nothing comes; gates and cells are
+    not written there. These are of n groups of R rows in the order in which they are computed, so
+    that they are read as they lie; cells begin with what was before step 0.
 
     >>> projected = np.zeros((1, 4 * WIDTH), np.float32)
     >>> projected[0, 2 * WIDTH : 3 * WIDTH] = 9
-    >>> weights = np.zeros((4 * WIDTH, WIDTH), np.float32)
-    >>> states, gates, _ = read_forward(projected, np.array([[0]]), np.array([1]), weights)
-    >>> gates[0, 0, 0, ::WIDTH].round(3).tolist(), round(float(states[0, 0, 0]), 3)
+    >>> bias, weights = np.zeros(4 * WIDTH, np.float32), np.zeros((4 * WIDTH, WIDTH), np.float32)
+    >>> read = read_forward(projected, bias, np.array([[0]]), np.array([1]), weights)
+    >>> read[1][0, ::WIDTH].round(3).tolist(), round(float(read[0][0, 0]), 3)
     ([0.5, 0.5, 1.0, 0.5], 0.231)
     """
     (rows, length), size = places.shape, by_state.shape[1]
     groups = -(-rows // _ROWS)
-    panels = np.ascontiguousarray(by_state.reshape(-1, WIDTH, size).transpose(0, 2, 1))
     # By torch, whose memory begins where a cache line does: a register then is in one line.
-    states = torch.zeros(rows, length, size).numpy()
-    gates = torch.empty(groups, length, _ROWS, 4 * size).numpy()
-    cells = torch.empty(groups, length + 1, _ROWS, size).numpy()
-    batch = (projected, places, lengths, panels, gates, cells, states)
+    states = torch.empty(rows * length, size).numpy()
+    gates = torch.empty(groups * length * _ROWS, 4 * size).numpy()
+    cells = torch.empty(groups * (length + 1) * _ROWS, size).numpy()
+    panels = panels_of(by_state.T)
+    batch = (projected, bias[None], places, lengths, panels, gates, cells, states)
     blocks = num_blocks(groups)
     if blocks == 1:
         _forward(0, groups, *batch)
@@ -73,53 +79,76 @@ def read_forward(projected: Matrix, places: Ids, lengths: Ids, by_state: Matrix)
 
 @njit(cache=True, nogil=True)
 def _forward(
-    start: int, stop: int, projected: Matrix, places: Ids, lengths: Ids, panels: Matrix,
-    gates: Matrix, cells: Matrix, states: Matrix,
+    start: int, stop: int, projected: Matrix, bias: Matrix, places: Ids, lengths: Ids,
+    panels: Matrix, gates: Matrix, cells: Matrix, states: Matrix,
 ) -> None:  # fmt: skip
-    size = states.shape[2]
+    length, size = places.shape[1], states.shape[1]
     own = room_for(_ROWS, size)
     room = room_for(_ROWS, 4 * size)
     for group in range(start, stop):
-        first, last = group * _ROWS, min((group + 1) * _ROWS, len(states))
-        own[:], room[:], cells[group, 0] = 0, 0, 0
-        for step in range(lengths[first:last].max()):
+        first, last = group * _ROWS, min((group + 1) * _ROWS, len(places))
+        before = group * (length + 1) * _ROWS
+        own[:], room[:], cells[before : before + _ROWS] = 0, 0, 0
+        steps = lengths[first:last].max()
+        for step in range(steps):
             if step:
                 for c in range(len(panels)):
-                    for r in range(0, _ROWS, HEIGHT):
+                    for r in range(0, last - first, HEIGHT):
                         into = room[r : r + HEIGHT, c * WIDTH : (c + 1) * WIDTH]
                         _multiply(own[r : r + HEIGHT], panels[c], into, False)
-            before, after = cells[group, step], cells[group, step + 1]
+            gate, cell = (group * length + step) * _ROWS, before + step * _ROWS
             for row in range(first, last):
-                at, place = row - first, places[row, step]
+                at, place, state = row - first, places[row, step], row * length + step
+                if row + _AHEAD < last:
+                    ahead = at + _AHEAD
+                    prefetch_row(projected, places[row + _AHEAD, step], 4 * size)
+                    prefetch_row(states, state + _AHEAD * length, size)
+                    prefetch_row(gates, gate + ahead, 4 * size)
+                    prefetch_row(cells, cell + _ROWS + ahead, size)
                 if place < 0:
-                    own[at] = 0
+                    clear(own, at)
+                    clear(states, state)
                     continue
-                into = gates[group, step]
-                _bend(room, at, projected, place, into, before, after, states[row], step, own)
+                _bend(
+                    room, at, projected, place, bias, gates, gate + at, cells, cell + at,
+                    states, state, own,
+                )  # fmt: skip
+        for row in range(first, last):
+            for step in range(steps, length):
+                clear(states, row * length + step)
 
 
 @njit(inline="always")
 def _bend(
-    room: Matrix, at: int, projected: Matrix, place: int, gates: Matrix, before: Matrix,
-    after: Matrix, states: Matrix, step: int, own: Matrix,
+    room: Matrix, at: int, projected: Matrix, place: int, bias: Matrix, gates: Matrix, gate: int,
+    cells: Matrix, before: int, states: Matrix, state: int, own: Matrix,
 ) -> None:  # fmt: skip
     """Write gates, cells and state of a step of one row."""
     size = own.shape[1]
     for i in range(0, size, LANES):
         f, g, o = i + size, i + 2 * size, i + 3 * size
-        by_i = sigmoid(add(load(room, at, i), load(projected, place, i)))
-        by_f = sigmoid(add(load(room, at, f), load(projected, place, f)))
-        by_g = tanh(add(load(room, at, g), load(projected, place, g)))
-        by_o = sigmoid(add(load(room, at, o), load(projected, place, o)))
-        cell = multiply_add(by_f, load(before, at, i), multiply(by_i, by_g))
-        state = multiply(by_o, tanh(cell))
-        store(gates, at, i, by_i)
-        store(gates, at, f, by_f)
-        store(gates, at, g, by_g)
-        store(gates, at, o, by_o)
-        store(after, at, i, cell)
-        store(states, step, i, state)
-        store(own, at, i, state)
+        by_i = sigmoid(_sum(room, at, projected, place, bias, i))
+        by_f = sigmoid(_sum(room, at, projected, place, bias, f))
+        by_g = tanh(_sum(room, at, projected, place, bias, g))
+        by_o = sigmoid(_sum(room, at, projected, place, bias, o))
+        cell = multiply_add(by_f, load(cells, before, i), multiply(by_i, by_g))
+        read = multiply(by_o, tanh(cell))
+        store(gates, gate, i, by_i)
+        store(gates, gate, f, by_f)
+        store(gates, gate, g, by_g)
+        store(gates, gate, o, by_o)
+        store(cells, before + _ROWS, i, cell)
+        store(states, state, i, read)
+        store(own, at, i, read)
+
+
+@njit(inline="always")
+def _sum(
+    room: Matrix, at: int, projected: Matrix, place: int, bias: Matrix, column: int
+) -> Register:
+    """Return a register of gates before they are bent: by the state, by the input, and the bias."""
+    by_input = add(load(projected, place, column), load(bias, 0, column))
+    return add(load(room, at, column), by_input)
 
 
 @njit(cache=True, nogil=True, parallel=True)
@@ -142,7 +171,7 @@ def read_back(
 
     All else is as ``read_forward`` takes and returns it.
     """
-    groups, size = len(gates), states.shape[2]
+    size, groups = states.shape[1], -(-len(places) // _ROWS)
     blocks = num_blocks(groups)
     by_projected = torch.zeros(blocks, num_inputs, 4 * size).numpy()
     by_weight = torch.zeros(blocks, 4 * size, size).numpy()
@@ -159,42 +188,57 @@ def _back(
     start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_states: Matrix,
     states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids, by_state: Matrix,
 ) -> None:  # fmt: skip
-    size = states.shape[2]
+    length, size = places.shape[1], states.shape[1]
     before = room_for(_ROWS, size)
     by_gates = room_for(_ROWS, 4 * size)
     by_later = room_for(_ROWS, size)
     by_cells = room_for(_ROWS, size)
     for group in range(start, stop):
-        first, last = group * _ROWS, min((group + 1) * _ROWS, len(states))
+        first, last = group * _ROWS, min((group + 1) * _ROWS, len(places))
         by_later[:], by_cells[:], by_gates[:], before[:] = 0, 0, 0, 0
         for step in range(lengths[first:last].max() - 1, -1, -1):
-            earlier, later = cells[group, step], cells[group, step + 1]
+            gate, cell = (group * length + step) * _ROWS, (group * (length + 1) + step) * _ROWS
             for row in range(first, last):
-                at, place = row - first, places[row, step]
+                at, place, state = row - first, places[row, step], row * length + step
+                if row + _AHEAD < last:
+                    ahead = at + _AHEAD
+                    prefetch_row(by_projected, places[row + _AHEAD, step], 4 * size)
+                    prefetch_row(by_states, state + _AHEAD * length, size)
+                    prefetch_row(states, state + _AHEAD * length - 1, size)
+                    prefetch_row(gates, gate + ahead, 4 * size)
+                    prefetch_row(cells, cell + _ROWS + ahead, size)
                 if place < 0:  # behind the last step of this row, where all is 0 still
                     continue
                 if step:
-                    for j in range(0, size, LANES):
-                        store(before, at, j, load(states[row], step - 1, j))
+                    copy(before, at, 0, states, state - 1, 0, size)
                 _unbend(
-                    by_states[row], step, by_later, by_cells, gates[group, step], earlier, later,
-                    at, by_gates, by_projected, place,
+                    by_states, state, by_later, by_cells, at, gates, gate + at, cells, cell + at,
+                    by_gates, by_projected, place,
                 )  # fmt: skip
-            if not step:
-                continue
-            for c in range(0, size, WIDTH):
-                for r in range(0, _ROWS, HEIGHT):
-                    into = by_later[r : r + HEIGHT, c : c + WIDTH]
-                    _multiply(by_gates[r : r + HEIGHT], by_state[:, c : c + WIDTH], into, False)
-                for r in range(0, 4 * size, HEIGHT):
-                    into = by_weight[r : r + HEIGHT, c : c + WIDTH]
-                    _multiply(by_gates.T[r : r + HEIGHT], before[:, c : c + WIDTH], into, True)
+            if step:
+                rows = -(-(last - first) // HEIGHT) * HEIGHT
+                _multiply_back(by_gates[:rows], before[:rows], by_state, by_later, by_weight)
+
+
+@njit(cache=True, nogil=True)
+def _multiply_back(
+    by_gates: Matrix, before: Matrix, by_state: Matrix, by_later: Matrix, by_weight: Matrix
+) -> None:
+    """Write what gradients of gates are for the states before, and add what for the weights."""
+    for c in range(0, before.shape[1], WIDTH):
+        columns = slice(c, c + WIDTH)
+        for r in range(0, len(by_gates), HEIGHT):
+            rows = slice(r, r + HEIGHT)
+            _multiply(by_gates[rows], by_state[:, columns], by_later[rows, columns], False)
+        for r in range(0, len(by_state), HEIGHT):
+            rows = slice(r, r + HEIGHT)
+            _multiply(by_gates[:, rows].T, before[:, columns], by_weight[rows, columns], True)
 
 
 @njit(inline="always")
 def _unbend(
-    by_states: Matrix, step: int, by_later: Matrix, by_cells: Matrix, gates: Matrix,
-    earlier: Matrix, later: Matrix, at: int, by_gates: Matrix, by_projected: Matrix, place: int,
+    by_states: Matrix, state: int, by_later: Matrix, by_cells: Matrix, at: int, gates: Matrix,
+    gate: int, cells: Matrix, cell: int, by_gates: Matrix, by_projected: Matrix, place: int,
 ) -> None:  # fmt: skip
     """Write the gradient of a row's gates before they were bent, and add it to its input's.
 
@@ -205,16 +249,16 @@ def _unbend(
     one = spread(_f(1))
     for i in range(0, size, LANES):
         f, g, o = i + size, i + 2 * size, i + 3 * size
-        by_i, by_f = load(gates, at, i), load(gates, at, f)
-        by_g, by_o = load(gates, at, g), load(gates, at, o)
-        bent = tanh(load(later, at, i))
-        grad = add(load(by_states, step, i), load(by_later, at, i))
+        by_i, by_f = load(gates, gate, i), load(gates, gate, f)
+        by_g, by_o = load(gates, gate, g), load(gates, gate, o)
+        bent = tanh(load(cells, cell + _ROWS, i))
+        grad = add(load(by_states, state, i), load(by_later, at, i))
         through = multiply(multiply(grad, by_o), subtract(one, multiply(bent, bent)))
         of_cell = add(load(by_cells, at, i), through)
         store(by_cells, at, i, multiply(of_cell, by_f))
         of_i = multiply(multiply(of_cell, by_g), multiply(by_i, subtract(one, by_i)))
         of_f = multiply(
-            multiply(of_cell, load(earlier, at, i)), multiply(by_f, subtract(one, by_f))
+            multiply(of_cell, load(cells, cell, i)), multiply(by_f, subtract(one, by_f))
         )
         of_g = multiply(multiply(of_cell, by_i), subtract(one, multiply(by_g, by_g)))
         of_o = multiply(multiply(grad, bent), multiply(by_o, subtract(one, by_o)))

@@ -51,12 +51,10 @@ def room_for(rows: int, columns: int) -> Matrix:
 @njit(inline="always")
 def fill(table: Matrix, source: Matrix, first: int, size: int, count: int) -> None:
     """Copy ``size`` columns of the first rows of a source, and clear the rows behind them."""
-    zero = spread(_f(0))
     for row in range(count):
         copy(table, row, 0, source, row, first, size)
     for row in range(count, len(source)):
-        for j in range(0, table.shape[1], LANES):
-            store(table, row, j, zero)
+        clear(table, row)
 
 
 @njit(inline="always")
@@ -70,6 +68,13 @@ def copy(
     else:
         for j in range(0, size, LANES):
             store(table, row, first + j, load(source, of, start + j))
+
+
+@njit(inline="always")
+def clear(table: Matrix, row: int) -> None:
+    """Write zeros to a row of a table."""
+    for j in range(0, table.shape[1], LANES):
+        store(table, row, j, spread(_f(0)))
 
 
 @njit(inline="always")
