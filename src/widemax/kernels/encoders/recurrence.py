@@ -27,6 +27,7 @@ from widemax.kernels.registers import (
     spread,
     store,
     subtract,
+    unowned,
 )
 from widemax.kernels.threads import num_blocks
 from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
@@ -82,9 +83,22 @@ def _forward(
     start: int, stop: int, projected: Matrix, bias: Matrix, places: Ids, lengths: Ids,
     panels: Matrix, gates: Matrix, cells: Matrix, states: Matrix,
 ) -> None:  # fmt: skip
+    size = states.shape[1]
+    own, room = room_for(_ROWS, size), room_for(_ROWS, 4 * size)
+    _forward_rows(
+        start, stop, projected, bias, places, lengths, panels, gates, cells, states, own, room
+    )
+
+
+@njit(cache=True, nogil=True)
+def _forward_rows(
+    start: int, stop: int, projected: Matrix, bias: Matrix, places: Ids, lengths: Ids,
+    panels: Matrix, gates: Matrix, cells: Matrix, states: Matrix, own: Matrix, room: Matrix,
+) -> None:  # fmt: skip
     length, size = places.shape[1], states.shape[1]
-    own = room_for(_ROWS, size)
-    room = room_for(_ROWS, 4 * size)
+    projected, bias, places, lengths = unowned(projected, bias, places, lengths)
+    panels, gates, cells, states = unowned(panels, gates, cells, states)
+    own, room = unowned(own, room)
     for group in range(start, stop):
         first, last = group * _ROWS, min((group + 1) * _ROWS, len(places))
         before = group * (length + 1) * _ROWS
@@ -188,11 +202,26 @@ def _back(
     start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_states: Matrix,
     states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids, by_state: Matrix,
 ) -> None:  # fmt: skip
+    size = states.shape[1]
+    before, by_gates = room_for(_ROWS, size), room_for(_ROWS, 4 * size)
+    by_later, by_cells = room_for(_ROWS, size), room_for(_ROWS, size)
+    _back_rows(
+        start, stop, by_projected, by_weight, by_states, states, gates, cells, places, lengths,
+        by_state, before, by_gates, by_later, by_cells,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _back_rows(
+    start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_states: Matrix,
+    states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids, by_state: Matrix,
+    before: Matrix, by_gates: Matrix, by_later: Matrix, by_cells: Matrix,
+) -> None:  # fmt: skip
     length, size = places.shape[1], states.shape[1]
-    before = room_for(_ROWS, size)
-    by_gates = room_for(_ROWS, 4 * size)
-    by_later = room_for(_ROWS, size)
-    by_cells = room_for(_ROWS, size)
+    by_projected, by_weight, by_states = unowned(by_projected, by_weight, by_states)
+    states, gates, cells, places = unowned(states, gates, cells, places)
+    lengths, by_state, before = unowned(lengths, by_state, before)
+    by_gates, by_later, by_cells = unowned(by_gates, by_later, by_cells)
     for group in range(start, stop):
         first, last = group * _ROWS, min((group + 1) * _ROWS, len(places))
         by_later[:], by_cells[:], by_gates[:], before[:] = 0, 0, 0, 0
