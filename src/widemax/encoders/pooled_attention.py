@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from widemax.encoders.attention import SelfAttention, attention_pool, masked_softmax
+from widemax.encoders.products import product, product_over_rows
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
 
 
@@ -33,20 +34,11 @@ def pool_attended(
     if dropped or not kernels_take(vectors, query) or torch.is_autocast_enabled("cpu"):
         known = _known(vectors, lengths)
         return attention_pool(attention(vectors, known), query, known)
-    dimension, heads = vectors.shape[2], attention.num_heads
-    to_both, to_values = torch.split(attention.inputs.weight, [2 * dimension, dimension])
-    of_values = to_values.view(heads, -1, dimension)
-    of_output = attention.output.weight.view(dimension, heads, -1).transpose(0, 1)
-    mapped = of_output @ of_values  # of each head: what it adds to the output, from its mean
-    pooled, mixed = _Pooled.apply(  # type: ignore[no-untyped-call]
-        vectors.contiguous(),
-        to_both,  # queries and keys
-        lengths,
-        query,
-        (query @ mapped).transpose(0, 1),
+    weights = (attention.inputs.weight, attention.output.weight)
+    pooled: Tensor = _Pooled.apply(  # type: ignore[no-untyped-call]
+        vectors.contiguous(), lengths, query, *weights, attention.num_heads
     )
-    whole: Tensor = torch.addmm(pooled, mixed.flatten(1), mapped.transpose(1, 2).flatten(0, 1))
-    return whole
+    return pooled
 
 
 def _kernels() -> Any:
@@ -59,18 +51,16 @@ def _known(vectors: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _pooled(
-    vectors: Tensor, weight: Tensor, lengths: Tensor, query: Tensor, by_value: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The means by torch's own operations, for derivatives of any order."""
-    known, heads = _known(vectors, lengths), by_value.shape[1]
-    shape = (*vectors.shape[:2], 2, heads, vectors.shape[2] // heads)
-    asked, keys = linear(vectors, weight).view(shape).permute(2, 0, 3, 1, 4)
+    vectors: Tensor, lengths: Tensor, query: Tensor, weight: Tensor, output: Tensor, heads: int
+) -> Tensor:
+    """The mean by torch's own operations, for derivatives of any order."""
+    known = _known(vectors, lengths)
+    shape = (*vectors.shape[:2], 3, heads, vectors.shape[2] // heads)
+    asked, keys, values = linear(vectors, weight).view(shape).permute(2, 0, 3, 1, 4)
     scores = asked @ keys.transpose(-1, -2) * shape[-1] ** -0.5
-    seen = masked_softmax(scores, known[:, None, None])
-    values = seen @ (vectors[:, None] @ by_value[..., None])
-    scores = (vectors @ query[..., None] + values.sum(1))[..., 0]
-    weights = masked_softmax(scores, known)[:, None]
-    return (weights @ vectors)[:, 0], (weights[:, None] @ seen @ vectors[:, None])[:, :, 0]
+    mixed = masked_softmax(scores, known[:, None, None]) @ values
+    attended = vectors + linear(mixed.transpose(1, 2).reshape(vectors.shape), output)
+    return attention_pool(attended, query, known)
 
 
 class _Pooled(torch.autograd.Function):
@@ -78,38 +68,75 @@ class _Pooled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, vectors: Tensor, weight: Tensor, lengths: Tensor, query: Tensor, by_value: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        inputs, dimension = (vectors, weight, lengths, query, by_value), vectors.shape[2]
-        found = _kernels().pooled_sessions(*_widened(*inputs))
+        ctx: Any,
+        vectors: Tensor,
+        lengths: Tensor,
+        query: Tensor,
+        weight: Tensor,
+        output: Tensor,
+        heads: int,
+    ) -> Tensor:
+        dimension = vectors.shape[2]
+        of_values, of_output = _by_head(weight, output, heads)
+        mapped = of_output @ of_values  # of each head: what it adds to the output, from its mean
+        by_value = (query @ mapped).transpose(0, 1)
+        found = _kernels().pooled_sessions(
+            *_widened(vectors, weight[: 2 * dimension], lengths, query, by_value)
+        )
         pooled, mixed, *kept = map(torch.from_numpy, found)
-        ctx.save_for_backward(*inputs, *kept)
-        return pooled[:, :dimension], mixed[:, :, :dimension]
+        mixed = mixed[:, :, :dimension].flatten(1)
+        ctx.save_for_backward(vectors, lengths, query, weight, output, mapped, mixed, *kept)
+        ctx.heads = heads
+        return product(mixed, mapped.transpose(1, 2).flatten(0, 1)).add_(pooled[:, :dimension])
 
     @staticmethod
-    def backward(ctx: Any, by_pooled: Tensor, by_mixed: Tensor) -> Gradients:
-        *inputs, attention, weights, projected = ctx.saved_tensors
-        grads = (by_pooled, by_mixed)
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        *inputs, mapped, mixed, attention, weights, projected = ctx.saved_tensors
         if is_asked_for_a_graph():
-            return plain_gradients(_pooled, inputs, ctx.needs_input_grad, grads)
-        vectors, weight, _, query, by_value = inputs
-        (rows, width, dimension), heads = vectors.shape, by_value.shape[1]
-        wide = (_padded(each, 0, _missing(dimension)).contiguous().numpy() for each in grads)
+            inputs.append(ctx.heads)
+            return plain_gradients(_pooled, inputs, ctx.needs_input_grad, (grad,))
+        vectors, lengths, query, weight, output = inputs
+        (rows, width, dimension), heads = vectors.shape, ctx.heads
+        grad = grad.contiguous()
+        by_mixed = product(grad, mapped.transpose(0, 1).flatten(1)).view(rows, heads, dimension)
+        by_mapped = product_over_rows(mixed, grad).view(heads, dimension, -1).transpose(1, 2)
+        more = _missing(dimension)
+        wide = (_padded(each, 0, more).contiguous().numpy() for each in (grad, by_mixed))
+        by_value = (query @ mapped).transpose(0, 1)
+        given = _widened(vectors, weight[: 2 * dimension], lengths, query, by_value)
         kept = (each.numpy() for each in (attention, weights, projected))
-        found = _kernels().spread_sessions(*wide, *_widened(*inputs), *kept)
-        by_states, by_weight, *by_queries = (torch.from_numpy(each) for each in found)
-        by_head = by_weight.view(heads, 2, -1, by_weight.shape[1])[:, :, : dimension // heads]
-        by_query, by_values = (
+        found = _kernels().spread_sessions(*wide, *given, *kept)
+        by_states, by_both, *by_queries = (torch.from_numpy(each) for each in found)
+        by_query, by_value = (
             each[..., :dimension].sum_to_size(like.shape)
             for each, like in zip(by_queries, (query, by_value), strict=True)
         )
+        by_value = by_value.transpose(0, 1)
+        by_mapped = by_mapped + query.T @ by_value
+        by_query = by_query + (by_value @ mapped.transpose(1, 2)).sum(0)
+        of_values, of_output = _by_head(weight, output, heads)
+        by_values = of_output.transpose(1, 2) @ by_mapped
+        by_output = by_mapped @ of_values.transpose(1, 2)
+        by_head = by_both.view(heads, 2, -1, by_both.shape[1])[:, :, : dimension // heads]
+        by_both = by_head.transpose(0, 1)[..., :dimension].reshape(-1, dimension)
         return (
             by_states.view(-1, width, by_states.shape[1])[:rows, :, :dimension],
-            by_head.transpose(0, 1)[..., :dimension].reshape(weight.shape),
             None,
             by_query,
-            by_values,
+            torch.cat([by_both, by_values.flatten(0, 1)]),
+            by_output.transpose(0, 1).flatten(1),
+            None,
         )
+
+
+def _by_head(weight: Tensor, output: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Return what makes the values of each head, [heads, d, D], and what takes them, [heads, D, d].
+
+    ``weight`` [3·D, D] makes queries, keys and values of all heads, ``output`` is [D, D].
+    """
+    dimension = len(output)
+    of_values = weight[2 * dimension :].view(heads, -1, dimension)
+    return of_values, output.view(dimension, heads, -1).transpose(0, 1)
 
 
 def _missing(size: int) -> int:
