@@ -23,8 +23,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     kernels = _kernels()
     if right.shape[1] % kernels.WIDTH or right.shape[0] % kernels.DEPTH_STEP or not right.numel():
         return left @ right
-    panels = kernels.panels_of(right.numpy())
-    return torch.from_numpy(kernels.product(left.contiguous().numpy(), panels))
+    return torch.from_numpy(kernels.product(left.contiguous().numpy(), right.numpy()))
 
 
 def product_over_rows(left: Tensor, right: Tensor) -> Tensor:

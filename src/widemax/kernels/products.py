@@ -1,8 +1,8 @@
 """Products of whole matrices by tiles, for torch's own are slow on processors that it does not know.
 
-On AMD's, MKL leaves half of each vector register unused. All matrices are float32; ``left`` has any
-strides. Of ``right`` [K, N] N is a multiple of ``WIDTH``, and it is given in panels, so that its
-rows lie where the tiles read them, one after the other.
+On AMD's, MKL leaves half of each vector register unused. All matrices are float32, of any strides.
+Of ``right`` [K, N] N is a multiple of ``WIDTH``; it is read in panels, a tile wide, so that what a
+tile reads lies together.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit, prange
+from widemax.kernels.registers import unowned
 from widemax.kernels.threads import num_blocks
 from widemax.kernels.tiles import DEPTH_STEP, HEIGHT, WIDTH, multiply_tile
 
+_f = np.float32
 _ROWS = 4 * HEIGHT  # of the left factor that meet a panel while it is in the nearest cache
 _DEPTH = 64  # rows of two factors that are summed over while they are there
 _SMALLEST = 16 * HEIGHT  # rows that are worth a thread of their own
@@ -26,6 +28,7 @@ _multiply: Any = multiply_tile  # numba's own type counts the argument that it a
 Matrix = NDArray[np.float32]
 
 
+@njit(cache=True, nogil=True)
 def panels_of(right: Matrix) -> Matrix:
     """Return the columns of [K, N] in groups of a tile's width, [N / WIDTH, K, WIDTH].
 
@@ -33,35 +36,33 @@ def panels_of(right: Matrix) -> Matrix:
     True
     """
     depth, columns = right.shape
-    panels = torch.empty(columns // WIDTH, depth, WIDTH)
-    return panels.copy_(torch.from_numpy(right).view(depth, -1, WIDTH).transpose(0, 1)).numpy()
+    panels = np.empty((columns // WIDTH, depth, WIDTH), _f)
+    for panel in range(len(panels)):
+        for k in range(depth):
+            for j in range(WIDTH):
+                panels[panel, k, j] = right[k, panel * WIDTH + j]
+    return panels
 
 
-def product(left: Matrix, panels: Matrix) -> Matrix:
+def product(left: Matrix, right: Matrix) -> Matrix:
     """Return left [M, K] · right [K, N]; K is a multiple of ``DEPTH_STEP``.
 
     >>> right = np.ones((4, WIDTH), np.float32)
-    >>> product(np.ones((3, 4), np.float32), panels_of(right))[2, :2].tolist()
+    >>> product(np.ones((3, 4), np.float32), right)[2, :2].tolist()
     [4.0, 4.0]
     """
-    out = torch.empty(len(left), len(panels) * WIDTH).numpy()
+    out = torch.empty(len(left), right.shape[1]).numpy()
     blocks = num_blocks(len(left), smallest=_SMALLEST)
     if blocks == 1:
-        multiply(left, panels, out)
+        _multiply_rows(left, panels_of(right), out)
     else:
-        _multiply_in_blocks(blocks, left, panels, out)
+        _multiply_in_blocks(blocks, left, panels_of(right), out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def multiply(left: Matrix, panels: Matrix, out: Matrix) -> None:
-    """Write left [M, K] · right [K, N] to ``out`` [M, N].
-
-    >>> out = np.empty((1, WIDTH), np.float32)
-    >>> multiply(np.ones((1, 4), np.float32), np.ones((1, 4, WIDTH), np.float32), out)
-    >>> out[0, :2].tolist()
-    [4.0, 4.0]
-    """
+def _multiply_rows(left: Matrix, panels: Matrix, out: Matrix) -> None:
+    left, panels, out = unowned(left, panels, out)
     whole = len(left) - len(left) % HEIGHT
     for first in range(0, whole, _ROWS):
         for c in range(len(panels)):
@@ -70,21 +71,18 @@ def multiply(left: Matrix, panels: Matrix, out: Matrix) -> None:
                 _multiply(left[r : r + HEIGHT], panels[c], out[r : r + HEIGHT, columns], False)
     if whole == len(left):
         return
-    rest, tile = np.zeros((HEIGHT, left.shape[1]), np.float32), np.empty((HEIGHT, WIDTH), _f)
+    rest, tile = np.zeros((HEIGHT, left.shape[1]), _f), np.empty((HEIGHT, WIDTH), _f)
     rest[: len(left) - whole] = left[whole:]
     for c in range(len(panels)):
         _multiply(rest, panels[c], tile, False)
         out[whole:, c * WIDTH : (c + 1) * WIDTH] = tile[: len(left) - whole]
 
 
-_f = np.float32
-
-
 @njit(cache=True, nogil=True, parallel=True)
 def _multiply_in_blocks(blocks: int, left: Matrix, panels: Matrix, out: Matrix) -> None:
     for block in prange(blocks):
         rows = slice(len(left) * block // blocks, len(left) * (block + 1) // blocks)
-        multiply(left[rows], panels, out[rows])
+        _multiply_rows(left[rows], panels, out[rows])
 
 
 def product_over_rows(left: Matrix, right: Matrix) -> Matrix:
@@ -120,6 +118,7 @@ def _sum_rows(start: int, stop: int, left: Matrix, right: Matrix, out: Matrix) -
 def _add_rows(
     start: int, stop: int, left: Matrix, right: Matrix, out: Matrix, adds: bool
 ) -> None:  # fmt: skip
+    left, right, out = unowned(left, right, out)
     for c in range(0, out.shape[1], WIDTH):
         columns = slice(c, c + WIDTH)
         for r in range(start, stop, HEIGHT):
