@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -77,66 +78,72 @@ class _Pooled(torch.autograd.Function):
         heads: int,
     ) -> Tensor:
         dimension = vectors.shape[2]
-        of_values, of_output = _by_head(weight, output, heads)
-        mapped = of_output @ of_values  # of each head: what it adds to the output, from its mean
-        by_value = (query @ mapped).transpose(0, 1)
-        found = _kernels().pooled_sessions(
-            *_widened(vectors, weight[: 2 * dimension], lengths, query, by_value)
-        )
+        maps = _head_maps(weight[2 * dimension :], output, heads)
+        by_value = (query @ maps.T).view(len(query), heads, dimension)
+        given = _widened(vectors, weight[: 2 * dimension], lengths, query, by_value)
+        found = _kernels().pooled_sessions(*_arrays(given), (dimension // heads) ** -0.5)
         pooled, mixed, *kept = map(torch.from_numpy, found)
         mixed = mixed[:, :, :dimension].flatten(1)
-        ctx.save_for_backward(vectors, lengths, query, weight, output, mapped, mixed, *kept)
+        inputs = (vectors, lengths, query, weight, output)
+        ctx.save_for_backward(*inputs, maps, mixed, *given, *kept)
         ctx.heads = heads
-        return product(mixed, mapped.transpose(1, 2).flatten(0, 1)).add_(pooled[:, :dimension])
+        return product(mixed, maps).add_(pooled[:, :dimension])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        *inputs, mapped, mixed, attention, weights, projected = ctx.saved_tensors
+        inputs, (maps, mixed), made = (ctx.saved_tensors[i:j] for i, j in ((0, 5), (5, 7), (7, 15)))
         if is_asked_for_a_graph():
-            inputs.append(ctx.heads)
-            return plain_gradients(_pooled, inputs, ctx.needs_input_grad, (grad,))
-        vectors, lengths, query, weight, output = inputs
+            own = (*inputs, ctx.heads)
+            return plain_gradients(_pooled, own, ctx.needs_input_grad, (grad,))
+        vectors, _, query, weight, output = inputs
         (rows, width, dimension), heads = vectors.shape, ctx.heads
-        grad = grad.contiguous()
-        by_mixed = product(grad, mapped.transpose(0, 1).flatten(1)).view(rows, heads, dimension)
-        by_mapped = product_over_rows(mixed, grad).view(heads, dimension, -1).transpose(1, 2)
-        more = _missing(dimension)
-        wide = (_padded(each, 0, more).contiguous().numpy() for each in (grad, by_mixed))
-        by_value = (query @ mapped).transpose(0, 1)
-        given = _widened(vectors, weight[: 2 * dimension], lengths, query, by_value)
-        kept = (each.numpy() for each in (attention, weights, projected))
-        found = _kernels().spread_sessions(*wide, *given, *kept)
-        by_states, by_both, *by_queries = (torch.from_numpy(each) for each in found)
-        by_query, by_value = (
-            each[..., :dimension].sum_to_size(like.shape)
-            for each, like in zip(by_queries, (query, by_value), strict=True)
+        grad, more = grad.contiguous(), _missing(dimension)
+        by_mixed = product(grad, maps.T).view(rows, heads, dimension)
+        by_sums = (_padded(each, 0, more) for each in (grad, by_mixed))
+        given, kept = _arrays(made[:5]), _arrays(made[5:])
+        found = _kernels().spread_sessions(
+            *_arrays(by_sums), *given, (dimension // heads) ** -0.5, *kept
         )
-        by_value = by_value.transpose(0, 1)
-        by_mapped = by_mapped + query.T @ by_value
-        by_query = by_query + (by_value @ mapped.transpose(1, 2)).sum(0)
-        of_values, of_output = _by_head(weight, output, heads)
-        by_values = of_output.transpose(1, 2) @ by_mapped
-        by_output = by_mapped @ of_values.transpose(1, 2)
+        by_states, by_both, by_query, by_value = map(torch.from_numpy, found)
+        by_query, by_value = by_query[:, :dimension], by_value[..., :dimension].flatten(1)
+        if len(query) == 1:
+            by_query, by_value = by_query.sum(0, keepdim=True), by_value.sum(0, keepdim=True)
+        by_maps = torch.addmm(product_over_rows(mixed, grad), by_value.T, query)
+        by_values, by_output = _spread_maps(by_maps, weight[2 * dimension :], output, heads)
         by_head = by_both.view(heads, 2, -1, by_both.shape[1])[:, :, : dimension // heads]
         by_both = by_head.transpose(0, 1)[..., :dimension].reshape(-1, dimension)
         return (
             by_states.view(-1, width, by_states.shape[1])[:rows, :, :dimension],
             None,
-            by_query,
-            torch.cat([by_both, by_values.flatten(0, 1)]),
-            by_output.transpose(0, 1).flatten(1),
+            torch.addmm(by_query, by_value, maps),
+            torch.cat([by_both, by_values]),
+            by_output,
             None,
         )
 
 
-def _by_head(weight: Tensor, output: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Return what makes the values of each head, [heads, d, D], and what takes them, [heads, D, d].
+def _head_maps(values: Tensor, output: Tensor, heads: int) -> Tensor:
+    """Return what the mean of each head adds to the output, [heads·D, D], if multiplied by it.
 
-    ``weight`` [3·D, D] makes queries, keys and values of all heads, ``output`` is [D, D].
+    ``values`` and ``output`` are [D, D]: what makes the values of all heads, and what takes them.
     """
+    of_values, of_output = (
+        values.view(heads, -1, len(output)),
+        output.T.view(heads, -1, len(output)),
+    )
+    return (of_values.transpose(1, 2) @ of_output).flatten(0, 1)
+
+
+def _spread_maps(
+    by_maps: Tensor, values: Tensor, output: Tensor, heads: int
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of ``values`` and ``output`` from that of the maps."""
     dimension = len(output)
-    of_values = weight[2 * dimension :].view(heads, -1, dimension)
-    return of_values, output.view(dimension, heads, -1).transpose(0, 1)
+    of_values, of_output = values.view(heads, -1, dimension), output.T.view(heads, -1, dimension)
+    of_maps = by_maps.view(heads, dimension, dimension)
+    by_values = (of_output @ of_maps.transpose(1, 2)).view(dimension, dimension)
+    by_output = (of_values @ of_maps).view(dimension, dimension).T
+    return by_values, by_output.contiguous()
 
 
 def _missing(size: int) -> int:
@@ -146,20 +153,23 @@ def _missing(size: int) -> int:
 
 def _widened(
     vectors: Tensor, weight: Tensor, lengths: Tensor, query: Tensor, by_value: Tensor
-) -> list[Any]:
+) -> list[Tensor]:
     """Return what the kernels take: rows and units that are 0 up to whole tiles and registers."""
     kernels, heads = _kernels(), by_value.shape[1]
     (rows, _, dimension), more = vectors.shape, _missing(vectors.shape[2])
     size = dimension // heads
     by_head = weight.view(2, heads, size, dimension).transpose(0, 1)
-    tensors = (
+    return [
         _padded(vectors, 0, more, 0, 0, 0, -rows % kernels.HEIGHT).flatten(0, 1),
         _padded(by_head, 0, more, 0, -size % kernels.LANES).flatten(0, 2),
         lengths,
         _padded(query, 0, more),
         _padded(by_value, 0, more),
-    )
-    return [*(each.contiguous().numpy() for each in tensors), size**-0.5]
+    ]
+
+
+def _arrays(tensors: Iterable[Tensor]) -> list[Any]:
+    return [each.contiguous().numpy() for each in tensors]
 
 
 def _padded(tensor: Tensor, *sides: int) -> Tensor:
