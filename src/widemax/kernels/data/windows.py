@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
+from widemax.kernels.models.prefetch import prefetch_part
 
 _ABSENT = -1
+_AHEAD = 8  # windows: so long before its turn one is asked for, for most lie in no cache
 
 Ids = NDArray[np.int64]
 
@@ -27,7 +29,10 @@ def read_windows(
     """
     context = np.full((len(positions), before + after), _ABSENT, np.int64)
     sequences = np.searchsorted(offsets, positions, side="right") - 1
+    table = values.reshape(1, -1)
     for row in range(len(positions)):
+        if row + _AHEAD < len(positions):
+            prefetch_part(table, 0, positions[row + _AHEAD] - before, before + after + 1)
         position, start = positions[row], offsets[sequences[row]]
         end = offsets[sequences[row] + 1]
         for place in range(max(start, position - before), position):
