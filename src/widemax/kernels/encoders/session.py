@@ -29,6 +29,7 @@ from widemax.kernels.encoders.register_rows import (
     whole,
 )
 from widemax.kernels.encoders.rows import Ids, Matrix
+from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.registers import (
     LANES,
     add,
@@ -47,6 +48,7 @@ from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
 _f = np.float32
 _ONE, _INFINITE = _f(1), _f(np.inf)
+_AHEAD = 2  # sessions: so long before its turn one is asked for
 _SPARE = 4  # rows behind the last session, for what is written in fours
 
 _multiply: Any = multiply_tile  # numba's own type counts the argument that it adds
@@ -215,6 +217,10 @@ def _spread_rows(
     for row in range(len(lengths)):
         start, length = row * width, lengths[row]
         first = row % HEIGHT * width
+        for place in range(start, start + width):
+            if place + _AHEAD * width < len(states):
+                prefetch_row(states, place + _AHEAD * width, dimension)
+                prefetch_row(projected, place + _AHEAD * width, projected.shape[1])
         if row % HEIGHT == 0 and row + HEIGHT > len(lengths):
             by_projected[:] = 0  # of the sessions that are missing
         if length:
