@@ -356,9 +356,10 @@ class Windows:
         """Return the context of each position, [B, H], and which sequence it stands in."""
         values, offsets = self.sequences.values, self.sequences.offsets
         if by_kernels(values, offsets, positions) and is_loaded():
-            arrays = (each.numpy() for each in (values, offsets, positions))
-            context, users = read_windows(*arrays, self.before, self.after)
-            return torch.from_numpy(context), torch.from_numpy(users)
+            found = read_windows(
+                values.numpy(), offsets.numpy(), positions.numpy(), self.before, self.after
+            )
+            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
         users, start, end = self._sequences_of(positions)
         back, ahead = self._steps[: self.before], self._steps[self.before :]
         # Each place can fall out of its sequence at one end only.

@@ -1,4 +1,4 @@
-"""Products of whole matrices by tiles, for torch's own are slow on processors that it does not know.
+"""Products of whole matrices by tiles, where torch's own are slow.
 
 On AMD's, MKL leaves half of each vector register unused. All matrices are float32, of any strides.
 Of ``right`` [K, N] N is a multiple of ``WIDTH``; it is read in panels, a tile wide, so that what a

@@ -145,8 +145,8 @@ def unowned(typing_context: Any, *tables: Any) -> Any:
             made.append(array._getvalue())
         return context.make_tuple(builder, kinds, made)
 
-    (kinds,) = tables if len(tables) == 1 else (types.Tuple(tables),)
-    return kinds(types.StarArgTuple(tuple(kinds))), generate
+    given, made = types.StarArgTuple(tables), types.Tuple(tables)  # type: ignore[no-untyped-call]
+    return made(given), generate
 
 
 @instruction

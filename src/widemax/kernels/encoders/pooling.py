@@ -7,6 +7,7 @@ import numpy as np
 from widemax.kernels.compiling import njit
 from widemax.kernels.encoders.register_rows import copy, dots, room_for, sum_rows, whole
 from widemax.kernels.encoders.rows import Ids, Matrix, dot, softmax
+from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.registers import LANES, load, multiply_add, spread, store, unowned
 
 
@@ -44,6 +45,8 @@ def _attend(
         count = 0
         for item in range(width):
             place = places[row, item]
+            if row + 1 < rows:
+                prefetch_row(vectors, places[row + 1, item], dimension)
             if place >= 0:
                 copy(items, count, 0, vectors, place, 0, dimension)
                 count += 1
@@ -101,6 +104,8 @@ def _spread(
         count = 0
         for item in range(width):
             place = places[row, item]
+            if row + 1 < rows:
+                prefetch_row(vectors, places[row + 1, item], dimension)
             if place >= 0:
                 copy(items, count, 0, vectors, place, 0, dimension)
                 count += 1

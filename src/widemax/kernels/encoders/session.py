@@ -41,8 +41,8 @@ from widemax.kernels.registers import (
     peek,
     spread,
     store,
-    unowned,
     subtract,
+    unowned,
 )
 from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
