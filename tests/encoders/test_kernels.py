@@ -286,8 +286,9 @@ def test_gate(queries, size, fields):
         given = dict(zip(names, weights, strict=True))
         return torch.func.functional_call(Gate(*model), given, (short, pooled, query))
 
-    inputs = [torch.randn(11, size), torch.randn(11, fields * size), torch.randn(queries, size)]
-    assert_same_in_both_precisions(hidden, *inputs, *(each.detach() / 2 for each in weights))
+    shapes = [(11, size), (11, fields * size), (queries, size)]
+    inputs = [*(torch.randn(shape) for shape in shapes), *(each.detach() for each in weights)]
+    assert_same_in_both_precisions(hidden, *(each / 2 for each in inputs))
 
 
 class Gate(nn.ModuleList):

@@ -42,9 +42,9 @@ def pool_attended(
     return pooled
 
 
-def _kernels() -> Any:
+def _kernels(name: str = "session") -> Any:
     """Return the kernels of sessions, which load Numba: a reader who trains nothing does not."""
-    return import_module("widemax.kernels.encoders.session")
+    return import_module(f"widemax.kernels.encoders.{name}")
 
 
 def _known(vectors: Tensor, lengths: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class _Pooled(torch.autograd.Function):
         by_mixed = product(grad, maps.T).view(rows, heads, dimension)
         by_sums = (_padded(each, 0, more) for each in (grad, by_mixed))
         given, kept = _arrays(made[:5]), _arrays(made[5:])
-        found = _kernels().spread_sessions(
+        found = _kernels("session_gradients").spread_sessions(
             *_arrays(by_sums), *given, (dimension // heads) ** -0.5, *kept
         )
         by_states, by_both, by_query, by_value = map(torch.from_numpy, found)

@@ -64,9 +64,9 @@ def apart(places: Tensor) -> Tensor:
     return torch.where(places >= 0, numbers, ABSENT)
 
 
-def _kernels() -> Any:
+def _kernels(name: str = "recurrence") -> Any:
     """Return the kernels of a step, which load Numba: a reader who trains nothing does not."""
-    return import_module("widemax.kernels.encoders.recurrence")
+    return import_module(f"widemax.kernels.encoders.{name}")
 
 
 def _states(
@@ -125,7 +125,8 @@ class _States(torch.autograd.Function):
         more = states.shape[1] - size
         grad = (pad(grad, (0, more)) if more else grad).contiguous().flatten(0, 1)
         given = (grad, states, gates, cells, places, lengths, wide.by_state)
-        found = kernels.read_back(*(each.numpy() for each in given), len(vectors))
+        back = _kernels("recurrence_gradients").read_back
+        found = back(*(each.numpy() for each in given), len(vectors))
         by_projected, by_weight = map(torch.from_numpy, found)
         by_projected = _narrowed(by_projected.T, size).T
         by_bias = by_projected.sum(0)

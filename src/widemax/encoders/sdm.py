@@ -94,7 +94,7 @@ class SDMEncoder(nn.Module):
         query = self._query(context, users)
         named, num_recent, before, session = numbered_halves(context, self.short)
         fields = self._fields(named)
-        recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
+        recent = _side_by_side([vectors[:num_recent] for vectors, _ in fields])
         short, pooled = self._short(recent, session, query), self._pooled(fields, before, query)
         fused: Tensor = self.dropout(gated(short, pooled, query, self.summary, self.gate))
         return fused
@@ -161,7 +161,7 @@ class SDMEncoder(nn.Module):
                 pooled.append(attention_pool(dropped, query, own >= 0))
             else:
                 pooled.append(attend_rows(vectors, own, query))
-        return torch.cat(pooled, dim=1)
+        return _side_by_side(pooled)
 
     def _fields(self, items: Tensor) -> list[Field]:
         """Return the vectors [U, D] of each field of items [U], and where they are known."""
@@ -178,6 +178,11 @@ class SDMEncoder(nn.Module):
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
         return f"short={self.short}, num_heads={self.attention.num_heads}"
+
+
+def _side_by_side(fields: list[Tensor]) -> Tensor:
+    """Return torch's ``cat`` of rows, which copies even where there is one field only."""
+    return fields[0] if len(fields) == 1 else torch.cat(fields, dim=-1)
 
 
 def _check_codes(item_codes: Tensor | None, num_classes: int) -> Tensor:
