@@ -39,7 +39,7 @@ ARROWS: Graph = {
         "candidates": "validation",
         "filters": "declarations vocabulary",
         "stores": "extras filters limits vocabulary",
-        "data": "declarations extras kernels storage stores validation vocabulary",
+        "data": "declarations devices extras kernels storage stores validation vocabulary",
         "ngrams": "data storage validation vocabulary",
         "sampling": "candidates declarations devices kernels ngrams storage validation",
         "objectives": "candidates declarations devices gradients kernels validation",

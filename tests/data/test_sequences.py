@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from widemax.data.reading.numbering import Coded, Encoder, Limits, classes_of
 from widemax.data.sequences import Sequences, Windows
+from widemax.devices import plain_torch
+from widemax.kernels.data.windows import read_windows
 
 PATIENT = settings(max_examples=100, deadline=None)
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6)
@@ -75,6 +77,20 @@ def test_windows_by_hand(lists, before, after, random):
     assert batch.context.shape == (len(rows), before + after)
     found = list(zip(batch.context.tolist(), batch.targets.tolist(), strict=True))
     assert found == [expected[row] for row in rows]
+
+
+@PATIENT
+@given(LISTS, st.integers(0, 4), st.integers(0, 4), st.randoms(use_true_random=False))
+def test_windows_by_a_kernel_are_those_without(lists, before, after, random):
+    sequences = Sequences.from_lists(lists)
+    total = len(sequences.values)
+    places = torch.tensor([random.randrange(total) for _ in range(20) if total], dtype=torch.long)
+    arrays = (each.numpy() for each in (sequences.values, sequences.offsets, places))
+    context, users = map(torch.from_numpy, read_windows(*arrays, before, after + 1))
+    with plain_torch():
+        plain = Windows(sequences, before, after + 1).batch(places)
+    assert torch.equal(context, plain.context)
+    assert torch.equal(users, plain.users)
 
 
 @PATIENT

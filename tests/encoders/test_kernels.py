@@ -9,6 +9,7 @@ from torch import nn
 from widemax.devices import plain_torch
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
 from widemax.encoders.contexts import numbered, numbered_halves, packed, vectors_at
+from widemax.encoders.gate import gated
 from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.recurrence import _States, _states, read_rows
 from widemax.encoders.routing import route
@@ -273,3 +274,37 @@ def test_rows_of_nothing_have_no_states():
     assert states.shape == (3, 2, 16)
     states.sum().backward()
     assert float(lstm.weight_ih_l0.grad.abs().sum()) == 0
+
+
+@pytest.mark.parametrize("queries", [1, 11])  # one for all rows, or one for each
+@pytest.mark.parametrize(("size", "fields"), [(16, 2), (64, 1), (5, 3)])  # whole registers, or not
+def test_gate(queries, size, fields):
+    model = nn.ModuleList([nn.Linear(fields * size, size), nn.Linear(3 * size, size)])
+    names, weights = zip(*model.named_parameters(), strict=True)
+
+    def hidden(short, pooled, query, *weights):
+        given = dict(zip(names, weights, strict=True))
+        return torch.func.functional_call(Gate(*model), given, (short, pooled, query))
+
+    shapes = [(11, size), (11, fields * size), (queries, size)]
+    inputs = [*(torch.randn(shape) for shape in shapes), *(each.detach() for each in weights)]
+    assert_same_in_both_precisions(hidden, *(each / 2 for each in inputs))
+
+
+class Gate(nn.ModuleList):
+    """A gate whose layers are named by their places."""
+
+    def __init__(self, summary, gate):
+        super().__init__([summary, gate])
+
+    def forward(self, short, pooled, query):
+        return gated(short, pooled, query, *self)
+
+
+def test_gate_between_halves_is_the_mean_that_it_says():
+    summary, gate = nn.Linear(16, 16), nn.Linear(48, 16)
+    short, pooled, query = torch.randn(3, 16), torch.randn(3, 16), torch.randn(1, 16)
+    long = torch.tanh(summary(pooled))
+    share = torch.sigmoid(gate(torch.cat([query.expand(3, -1), short, long], dim=1)))
+    expected = share * long + (1 - share) * short
+    torch.testing.assert_close(gated(short, pooled, query, summary, gate), expected)

@@ -1,5 +1,7 @@
 """Whole registers inside a kernel: what they read, write, multiply and sum."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from widemax.kernels.registers import (
     store_sums,
     subtract,
     two_to,
+    unowned,
 )
 
 
@@ -85,3 +88,23 @@ def _peek(table, row, column):
 def test_a_single_number_of_any_kind(dtype):
     table = np.arange(12).reshape(3, 4).astype(dtype)
     assert _peek(table, 2, 1) == 9
+
+
+@njit()
+def _write_to_views(table, ids, target):
+    table, ids, target = unowned(table, ids, target)
+    for row in range(len(ids)):
+        part = target[ids[row]]
+        part[:] = table[row]
+
+
+def test_arrays_of_which_no_references_are_counted_are_the_same_memory(table):
+    target, ids = np.zeros_like(table), np.array([2, 0])
+    _write_to_views(table, ids, target)  # compiled, which holds what it was given for a while
+    before = [sys.getrefcount(each) for each in (table, target, ids)]
+    for _ in range(3):
+        _write_to_views(table, ids, target)
+    after = [sys.getrefcount(each) for each in (table, target, ids)]
+    np.testing.assert_array_equal(target[[2, 0]], table[:2])
+    assert not target[[1, 3]].any()
+    assert after == before

@@ -10,6 +10,9 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from widemax.devices import by_kernels
+from widemax.kernels.compiling import is_loaded
+from widemax.kernels.data.windows import read_windows
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys, as_keys
@@ -340,7 +343,23 @@ class Windows:
         """Return the examples ``rows`` [B]."""
         rows = _check_places("rows", rows, len(self))
         positions = self.places(rows)
-        values = self.sequences.values
+        context, users = self._read(positions)
+        return WindowBatch(
+            context=context,
+            targets=self.sequences.values[positions],
+            users=users,
+            ages=self._ages(positions),
+            vocabulary=self.sequences.vocabulary,
+        )
+
+    def _read(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the context of each position, [B, H], and which sequence it stands in."""
+        values, offsets = self.sequences.values, self.sequences.offsets
+        if by_kernels(values, offsets, positions) and is_loaded():
+            found = read_windows(
+                values.numpy(), offsets.numpy(), positions.numpy(), self.before, self.after
+            )
+            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
         users, start, end = self._sequences_of(positions)
         back, ahead = self._steps[: self.before], self._steps[self.before :]
         # Each place can fall out of its sequence at one end only.
@@ -350,14 +369,7 @@ class Windows:
         places = positions[:, None] + self._steps
         # Places beyond the ends are read somewhere, and marked: quicker than to leave them out.
         read = values.index_select(0, places.clamp_(0, len(values) - 1).flatten())
-        context = torch.where(inside, read.view(places.shape), ABSENT)
-        return WindowBatch(
-            context=context,
-            targets=values[positions],
-            users=users,
-            ages=self._ages(positions),
-            vocabulary=self.sequences.vocabulary,
-        )
+        return torch.where(inside, read.view(places.shape), ABSENT), users
 
     def places(self, rows: Tensor) -> Tensor:
         """Return where in ``sequences.values`` the targets of some rows stand."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from widemax.encoders.contexts import vectors_at
+from widemax.encoders.products import product, product_over_rows
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
 from widemax.validation import ABSENT
 
@@ -63,9 +64,9 @@ def apart(places: Tensor) -> Tensor:
     return torch.where(places >= 0, numbers, ABSENT)
 
 
-def _kernels() -> Any:
+def _kernels(name: str = "recurrence") -> Any:
     """Return the kernels of a step, which load Numba: a reader who trains nothing does not."""
-    return import_module("widemax.kernels.encoders.recurrence")
+    return import_module(f"widemax.kernels.encoders.{name}")
 
 
 def _states(
@@ -106,12 +107,12 @@ class _States(torch.autograd.Function):
     ) -> Tensor:
         kernels = _kernels()
         wide = _widened(kernels.WIDTH, by_input, by_state, bias + other_bias)
-        projected = torch.addmm(wide.bias, vectors, wide.by_input.T)
-        arrays = (each.numpy() for each in (projected, places, lengths, wide.by_state))
+        projected = product(vectors, wide.by_input.T)
+        arrays = (each.numpy() for each in (projected, wide.bias, places, lengths, wide.by_state))
         states, gates, cells = map(torch.from_numpy, kernels.read_forward(*arrays))
         inputs = (vectors, places, lengths, by_input, by_state, bias, other_bias)
         ctx.save_for_backward(*inputs, states, gates, cells)
-        return states[:, :, : by_state.shape[1]]
+        return states.view(*places.shape, -1)[:, :, : by_state.shape[1]]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
@@ -121,18 +122,19 @@ class _States(torch.autograd.Function):
         vectors, places, lengths, by_input, by_state, bias, _ = inputs
         kernels, size = _kernels(), by_state.shape[1]
         wide = _widened(kernels.WIDTH, by_input, by_state, bias)
-        more = states.shape[2] - size
-        grad = (pad(grad, (0, more)) if more else grad).contiguous()
+        more = states.shape[1] - size
+        grad = (pad(grad, (0, more)) if more else grad).contiguous().flatten(0, 1)
         given = (grad, states, gates, cells, places, lengths, wide.by_state)
-        found = kernels.read_back(*(each.numpy() for each in given), len(vectors))
+        back = _kernels("recurrence_gradients").read_back
+        found = back(*(each.numpy() for each in given), len(vectors))
         by_projected, by_weight = map(torch.from_numpy, found)
         by_projected = _narrowed(by_projected.T, size).T
         by_bias = by_projected.sum(0)
         return (
-            by_projected @ by_input if ctx.needs_input_grad[0] else None,
+            product(by_projected, by_input) if ctx.needs_input_grad[0] else None,
             None,
             None,
-            by_projected.T @ vectors,
+            product_over_rows(by_projected, vectors),
             _narrowed(by_weight, size)[:, :size],
             by_bias,
             by_bias.clone(),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 
 from widemax.encoders.attention import SelfAttention, attend_rows, attention_pool
 from widemax.encoders.contexts import check_context, context_vectors, numbered_halves, vectors_at
 from widemax.encoders.dense import dense_rows
+from widemax.encoders.gate import gated
 from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.recurrence import apart, read_rows
 from widemax.encoders.users import features_dimension, item_table, known_features
@@ -93,13 +94,9 @@ class SDMEncoder(nn.Module):
         query = self._query(context, users)
         named, num_recent, before, session = numbered_halves(context, self.short)
         fields = self._fields(named)
-        recent = torch.cat([vectors[:num_recent] for vectors, _ in fields], dim=-1)
-        short, long = self._short(recent, session, query), self._long(fields, before, query)
-        size = self.dimension
-        by_query, by_halves = torch.split(self.gate.weight, [size, 2 * size], dim=1)
-        asked = linear(query, by_query, self.gate.bias)  # once, where one query is for all
-        gate = torch.sigmoid(asked + linear(torch.cat([short, long], dim=1), by_halves))
-        fused: Tensor = self.dropout(torch.lerp(short, long, gate))
+        recent = _side_by_side([vectors[:num_recent] for vectors, _ in fields])
+        short, pooled = self._short(recent, session, query), self._pooled(fields, before, query)
+        fused: Tensor = self.dropout(gated(short, pooled, query, self.summary, self.gate))
         return fused
 
     def dense(self, context: Tensor, features: Tensor | None = None) -> Tensor:
@@ -152,7 +149,8 @@ class SDMEncoder(nn.Module):
         states = read_rows(self.lstm, vectors, places)
         return pool_attended(self.attention, states, lengths, query)
 
-    def _long(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
+    def _pooled(self, fields: list[Field], places: Tensor, query: Tensor) -> Tensor:
+        """Return what each field of the items before the session pools, side by side."""
         pooled = []
         for vectors, known in fields:
             own = places
@@ -163,8 +161,7 @@ class SDMEncoder(nn.Module):
                 pooled.append(attention_pool(dropped, query, own >= 0))
             else:
                 pooled.append(attend_rows(vectors, own, query))
-        summary: Tensor = torch.tanh(self.summary(torch.cat(pooled, dim=1)))
-        return summary
+        return _side_by_side(pooled)
 
     def _fields(self, items: Tensor) -> list[Field]:
         """Return the vectors [U, D] of each field of items [U], and where they are known."""
@@ -181,6 +178,11 @@ class SDMEncoder(nn.Module):
     def extra_repr(self) -> str:
         """Return what ``print(encoder)`` shows."""
         return f"short={self.short}, num_heads={self.attention.num_heads}"
+
+
+def _side_by_side(fields: list[Tensor]) -> Tensor:
+    """Return torch's ``cat`` of rows, which copies even where there is one field only."""
+    return fields[0] if len(fields) == 1 else torch.cat(fields, dim=-1)
 
 
 def _check_codes(item_codes: Tensor | None, num_classes: int) -> Tensor:

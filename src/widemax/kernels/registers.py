@@ -125,6 +125,31 @@ def _interleaved_sum(builder: Any, a: Any, b: Any, width: int) -> Any:
 
 
 @instruction
+def unowned(typing_context: Any, *tables: Any) -> Any:
+    """Return arrays of which no references are counted, for a function that got them from a caller.
+
+    Each view of a part, and each part of a kernel that an array is given to, otherwise costs two
+    counts that other cores must see: as long as some twenty products of registers. The caller has
+    to keep the arrays: a function must not do this to one that it made.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.return_type
+        given = cgutils.unpack_tuple(builder, arguments[0])  # type: ignore[no-untyped-call]
+        made = []
+        for kind, value in zip(kinds, given, strict=True):
+            array = context.make_array(kind)(context, builder, value)
+            for owner in ("meminfo", "parent"):
+                nothing = cgutils.get_null_value(getattr(array, owner).type)  # type: ignore[no-untyped-call]
+                setattr(array, owner, nothing)
+            made.append(array._getvalue())
+        return context.make_tuple(builder, kinds, made)
+
+    given, made = types.StarArgTuple(tables), types.Tuple(tables)  # type: ignore[no-untyped-call]
+    return made(given), generate
+
+
+@instruction
 def load(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
     """Return table[row, column : column + LANES] of a float32 table whose rows are contiguous."""
 

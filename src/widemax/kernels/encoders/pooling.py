@@ -7,7 +7,8 @@ import numpy as np
 from widemax.kernels.compiling import njit
 from widemax.kernels.encoders.register_rows import copy, dots, room_for, sum_rows, whole
 from widemax.kernels.encoders.rows import Ids, Matrix, dot, softmax
-from widemax.kernels.registers import LANES, load, multiply_add, spread, store
+from widemax.kernels.models.prefetch import prefetch_row
+from widemax.kernels.registers import LANES, load, multiply_add, spread, store, unowned
 
 
 @njit(cache=True, nogil=True)
@@ -25,13 +26,27 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
     (rows, width), dimension = places.shape, queries.shape[1]
     pooled = np.zeros((rows, dimension), np.float32)
     weights = np.zeros((rows, width), np.float32)
-    items = room_for(whole(width), whole(dimension))
-    scores = room_for(1, whole(width))
-    # The query, and the sum.
+    items, scores = room_for(whole(width), whole(dimension)), room_for(1, whole(width))
     own = room_for(2, whole(dimension))
+    _attend(vectors, places, queries, pooled, weights, items, scores, own)
+    return pooled, weights
+
+
+@njit(cache=True, nogil=True)
+def _attend(
+    vectors: Matrix, places: Ids, queries: Matrix, pooled: Matrix, weights: Matrix, items: Matrix,
+    scores: Matrix, own: Matrix,
+) -> None:  # fmt: skip
+    """Do so row by row; ``own`` is room for the query and the sum."""
+    vectors, places, queries, pooled = unowned(vectors, places, queries, pooled)
+    weights, items, scores, own = unowned(weights, items, scores, own)
+    (rows, width), dimension = places.shape, queries.shape[1]
     for row in range(rows):
         count = 0
-        for place in places[row]:
+        for item in range(width):
+            place = places[row, item]
+            if row + 1 < rows:
+                prefetch_row(vectors, places[row + 1, item], dimension)
             if place >= 0:
                 copy(items, count, 0, vectors, place, 0, dimension)
                 count += 1
@@ -47,7 +62,6 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
             if places[row, item] >= 0:
                 weights[row, item] = scores[0, count]
                 count += 1
-    return pooled, weights
 
 
 @njit(cache=True, nogil=True)
@@ -66,14 +80,32 @@ def spread_attention(
     (rows, width), dimension = places.shape, queries.shape[1]
     by_vectors = np.zeros((len(vectors), whole(dimension)), np.float32)
     by_queries = np.zeros((rows, dimension), np.float32)
-    items = room_for(whole(width), whole(dimension))
-    along = room_for(1, whole(width))
-    by_scores = room_for(1, whole(width))
-    # The gradient, the query, and a sum.
+    items, two = room_for(whole(width), whole(dimension)), room_for(2, whole(width))
     own = room_for(3, whole(dimension))
+    _spread(
+        grad, vectors, places, queries, pooled, weights, by_vectors, by_queries, items, two[:1],
+        two[1:], own,
+    )  # fmt: skip
+    return by_vectors[:, :dimension], by_queries
+
+
+@njit(cache=True, nogil=True)
+def _spread(
+    grad: Matrix, vectors: Matrix, places: Ids, queries: Matrix, pooled: Matrix, weights: Matrix,
+    by_vectors: Matrix, by_queries: Matrix, items: Matrix, along: Matrix, by_scores: Matrix,
+    own: Matrix,
+) -> None:  # fmt: skip
+    """Do so row by row; ``own`` is room for the gradient, the query, and a sum."""
+    grad, vectors, places, queries = unowned(grad, vectors, places, queries)
+    pooled, weights, by_vectors, by_queries = unowned(pooled, weights, by_vectors, by_queries)
+    items, along, by_scores, own = unowned(items, along, by_scores, own)
+    (rows, width), dimension = places.shape, queries.shape[1]
     for row in range(rows):
         count = 0
-        for place in places[row]:
+        for item in range(width):
+            place = places[row, item]
+            if row + 1 < rows:
+                prefetch_row(vectors, places[row + 1, item], dimension)
             if place >= 0:
                 copy(items, count, 0, vectors, place, 0, dimension)
                 count += 1
@@ -98,4 +130,3 @@ def spread_attention(
                 store(by_vectors, place, j, total)
         sum_rows(own, 2, items, by_scores, 0, count)
         copy(by_queries, row, 0, own, 2, 0, dimension)
-    return by_vectors[:, :dimension], by_queries

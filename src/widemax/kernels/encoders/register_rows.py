@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit
+from widemax.kernels.curves import exp
 from widemax.kernels.registers import (
     LANES,
     add,
@@ -21,6 +22,7 @@ from widemax.kernels.registers import (
     spread,
     store,
     store_sums,
+    subtract,
 )
 
 _f = np.float32
@@ -49,14 +51,12 @@ def room_for(rows: int, columns: int) -> Matrix:
 
 
 @njit(inline="always")
-def fill(table: Matrix, source: Matrix, first: int, size: int, count: int) -> None:
-    """Copy ``size`` columns of the first rows of a source, and clear the rows behind them."""
-    zero = spread(_f(0))
+def fill(table: Matrix, source: Matrix, start: int, first: int, size: int, count: int) -> None:
+    """Copy ``size`` columns of rows of a source, from ``start`` on, and clear all behind them."""
     for row in range(count):
-        copy(table, row, 0, source, row, first, size)
-    for row in range(count, len(source)):
-        for j in range(0, table.shape[1], LANES):
-            store(table, row, j, zero)
+        copy(table, row, 0, source, start + row, first, size)
+    for row in range(count, len(table)):
+        clear(table, row)
 
 
 @njit(inline="always")
@@ -70,6 +70,13 @@ def copy(
     else:
         for j in range(0, size, LANES):
             store(table, row, first + j, load(source, of, start + j))
+
+
+@njit(inline="always")
+def clear(table: Matrix, row: int) -> None:
+    """Write zeros to a row of a table."""
+    for j in range(0, table.shape[1], LANES):
+        store(table, row, j, spread(_f(0)))
 
 
 @njit(inline="always")
@@ -115,6 +122,21 @@ def weighted(rows: Matrix, column: int, weights: Matrix, place: int, count: int)
             spread(peek(weights, place, count - 1)), load(rows, count - 1, column), one
         )
     return add(one, two)
+
+
+@njit(inline="always")
+def softmax_row(scores: Matrix, shares: Matrix, place: int, count: int) -> None:
+    """Write the softmax of the first numbers of a table's one row to a row, over its zeros."""
+    top = peek(scores, 0, 0)
+    for at in range(1, count):
+        top = max(top, peek(scores, 0, at))
+    for at in range(0, count, LANES):
+        store(scores, 0, at, exp(subtract(load(scores, 0, at), spread(top))))
+    total = _f(0)
+    for at in range(count):
+        total += peek(scores, 0, at)
+    for at in range(count):
+        shares[place, at] = peek(scores, 0, at) / total
 
 
 @njit(inline="always")

@@ -16,17 +16,16 @@ import torch
 from widemax.kernels.compiling import njit
 from widemax.kernels.curves import exp
 from widemax.kernels.encoders.register_rows import (
-    copy,
+    clear,
     dots,
     fill,
     room_for,
-    sum_four_by_column,
-    sum_four_rows,
+    softmax_row,
     sum_rows,
     weighted,
     whole,
 )
-from widemax.kernels.encoders.rows import Ids, Matrix, softmax
+from widemax.kernels.encoders.rows import Ids, Matrix
 from widemax.kernels.registers import (
     LANES,
     add,
@@ -34,17 +33,15 @@ from widemax.kernels.registers import (
     divide,
     load,
     multiply,
-    multiply_add,
-    peek,
     spread,
     store,
     subtract,
+    unowned,
 )
 from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
 _f = np.float32
 _ONE, _INFINITE = _f(1), _f(np.inf)
-_SPARE = 4  # rows behind the last session, for what is written in fours
 
 _multiply: Any = multiply_tile  # numba's own type counts the argument that it adds
 
@@ -73,7 +70,7 @@ def pooled_sessions(
     # By torch, whose memory begins where a cache line does: a register then is in one line.
     pooled, mixed = torch.zeros(rows, dimension), torch.zeros(rows, heads, dimension)
     attention = torch.empty(rows, heads, width, whole(width))  # up to each length
-    weights, projected = torch.zeros(rows, whole(width)), torch.empty(len(states), len(weight))
+    weights, projected = torch.empty(rows, whole(width)), torch.empty(len(states), len(weight))
     found = [each.numpy() for each in (pooled, mixed, attention, weights, projected)]
     _pool(states, panels, lengths, queries, by_value, _f(scale), *found)
     return found
@@ -89,12 +86,27 @@ def _pool(
     scale: np.float32, pooled: Matrix, mixed: Matrix, attention: Matrix, weights: Matrix,
     projected: Matrix,
 ) -> None:  # fmt: skip
+    (heads, dimension), places = by_value.shape[1:], attention.shape[3]
+    own, asked = room_for(places, dimension), room_for(places, projected.shape[1] // (2 * heads))
+    seen, two = room_for(places, places), room_for(2, places)
+    _pool_rows(
+        states, panels, lengths, queries, by_value, scale, pooled, mixed, attention, weights,
+        projected, own, asked, seen, two,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _pool_rows(
+    states: Matrix, panels: Matrix, lengths: Ids, queries: Matrix, by_value: Matrix,
+    scale: np.float32, pooled: Matrix, mixed: Matrix, attention: Matrix, weights: Matrix,
+    projected: Matrix, own: Matrix, asked: Matrix, seen: Matrix, two: Matrix,
+) -> None:  # fmt: skip
     (heads, dimension), (width, places) = by_value.shape[1:], attention.shape[2:]
     size = projected.shape[1] // (2 * heads)
-    own = room_for(places, dimension)
-    asked = room_for(places, size)
-    seen = room_for(places, places)
-    scores, values = room_for(1, places), room_for(1, places)
+    states, panels, lengths, queries, by_value = unowned(states, panels, lengths, queries, by_value)
+    pooled, mixed, attention, weights = unowned(pooled, mixed, attention, weights)
+    projected, own, asked, seen, two = unowned(projected, own, asked, seen, two)
+    scores, values = two[:1], two[1:]
     for row in range(len(lengths)):
         start, length = row * width, lengths[row]
         if row % HEIGHT == 0:
@@ -102,157 +114,37 @@ def _pool(
                 for r in range(start, start + HEIGHT * width, HEIGHT):
                     into = projected[r : r + HEIGHT, c * WIDTH : (c + 1) * WIDTH]
                     _multiply(states[r : r + HEIGHT], panels[c], into, False)
+        clear(weights, row)
         if not length:
             continue
         of = row if len(queries) > 1 else 0
-        fill(own, states[start : start + width], 0, dimension, length)
+        fill(own, states, start, 0, dimension, length)
         dots(scores, 0, own, length, queries, of)
         for head in range(heads):
-            made = projected[start : start + width, 2 * head * size : 2 * (head + 1) * size]
-            fill(asked, made, 0, size, length)
+            query, key = 2 * head * size, (2 * head + 1) * size
+            fill(asked, projected, start, query, size, length)
+            keys, found = projected[start : start + width, key:], attention[row, head]
             for m in range(length):
-                dots(seen, m, asked, length, made[:, size:], m)
+                dots(seen, m, asked, length, keys, m)
             for at in range(0, length, LANES):
-                _softmax_columns(seen, at, length, spread(scale))
-            for m in range(length):
-                copy(attention[row, head], m, 0, seen, m, 0, places)
+                _softmax_columns(seen, found, at, length, spread(scale))
             dots(values, 0, own, length, by_value[of], head)
             for at in range(0, length, LANES):
-                more = weighted(seen, at, values, 0, length)
+                more = weighted(found, at, values, 0, length)
                 store(scores, 0, at, add(load(scores, 0, at), more))
-        softmax(scores[0, :length], weights[row, :length])
+        softmax_row(scores, weights, row, length)
         sum_rows(pooled, row, own, weights, row, length)
         for head in range(heads):
             # Behind the last place the weight is 0.
-            fill(seen, attention[row, head], 0, places, length)
+            fill(seen, attention[row, head], 0, 0, places, length)
             dots(values, 0, seen, length, weights, row)
             sum_rows(mixed[row], head, own, values, 0, length)
 
 
-def spread_sessions(
-    by_pooled: Matrix,
-    by_mixed: Matrix,
-    states: Matrix,
-    weight: Matrix,
-    lengths: Ids,
-    queries: Matrix,
-    by_value: Matrix,
-    scale: float,
-    attention: Matrix,
-    weights: Matrix,
-    projected: Matrix,
-) -> list[Matrix]:
-    """Return the gradients of states, weight, queries and u from those of both sums.
-
-    All else is as ``pooled_sessions`` takes and returns it. Those of queries and u are for each
-    row, also where one stands for all.
-    """
-    rows, heads, dimension = by_mixed.shape
-    by_states = torch.zeros(len(states) + _SPARE, dimension)
-    by_weight = torch.zeros(len(weight), dimension)
-    by_queries, by_values = torch.zeros(rows, dimension), torch.zeros(rows, heads, dimension)
-    found = [each.numpy() for each in (by_states, by_weight, by_queries, by_values)]
-    given = (states, weight, lengths, queries, by_value, _f(scale), attention, weights, projected)
-    _spread(by_pooled, by_mixed, *given, *found)
-    return [found[0][: len(states)], *found[1:]]
-
-
-@njit(cache=True, nogil=True)
-def _spread(
-    by_pooled: Matrix, by_mixed: Matrix, states: Matrix, weight: Matrix, lengths: Ids,
-    queries: Matrix, by_value: Matrix, scale: np.float32, attention: Matrix, weights: Matrix,
-    projected: Matrix, by_states: Matrix, by_weight: Matrix, by_queries: Matrix, by_values: Matrix,
-) -> None:  # fmt: skip
-    (heads, dimension), (width, places) = by_value.shape[1:], attention.shape[2:]
-    size = len(weight) // (2 * heads)
-    own = room_for(places, dimension)
-    # What the gradient of a state is a sum of, and how much of each there is in it: of the gradient
-    # of the mean its weight, of the query the gradient of its score, and two for each head.
-    parts = room_for(2 + 2 * heads, dimension)
-    shares = room_for(2 + 2 * heads, places)
-    along = room_for(2 * heads, places)
-    seen, by_seen = room_for(places, places), room_for(places, places)
-    # Of the queries and keys of a few rows.
-    by_projected = room_for(HEIGHT * width + _SPARE, len(weight))
-    for row in range(len(lengths)):
-        start, length = row * width, lengths[row]
-        first = row % HEIGHT * width
-        if row % HEIGHT == 0:
-            by_projected[:] = 0
-        if length:
-            of = row if len(queries) > 1 else 0
-            fill(own, states[start : start + width], 0, dimension, length)
-            copy(parts, 0, 0, by_pooled, row, 0, dimension)
-            copy(parts, 1, 0, queries, of, 0, dimension)
-            copy(shares, 0, 0, weights, row, 0, places)
-            dots(shares, 1, own, length, parts, 0)
-            for head in range(heads):
-                end, begin = 2 + 2 * head, 3 + 2 * head
-                copy(parts, end, 0, by_mixed[row], head, 0, dimension)
-                copy(parts, begin, 0, by_value[of], head, 0, dimension)
-                dots(along, 2 * head, own, length, parts, end)
-                dots(along, 2 * head + 1, own, length, parts, begin)
-                for at in range(0, length, LANES):
-                    more = weighted(attention[row, head], at, along, 2 * head, length)
-                    store(shares, 1, at, add(load(shares, 1, at), more))
-            level = _f(0)
-            for at in range(length):
-                level += shares[0, at] * shares[1, at]
-            for at in range(places):
-                # Behind the last place the weight is 0, and so is this.
-                shares[1, at] = shares[0, at] * (shares[1, at] - level) if at < length else _f(0)
-            sum_rows(by_queries, row, own, shares, 1, length)
-            for head in range(heads):
-                end, begin = 2 + 2 * head, 3 + 2 * head
-                fill(seen, attention[row, head], 0, places, length)
-                dots(shares, end, seen, length, shares, 0)
-                dots(shares, begin, seen, length, shares, 1)
-                sum_rows(by_values[row], head, own, shares, begin, length)
-                for at in range(0, length, LANES):
-                    _through_softmax(
-                        seen, by_seen, shares, along, 2 * head, at, length, spread(scale)
-                    )
-                asked, keys = 2 * head * size, (2 * head + 1) * size
-                made = projected[start : start + width]
-                into = by_projected[first : first + width + _SPARE]
-                for place in range(0, length, 4):
-                    sum_four_by_column(
-                        into[:, asked:keys], place, made[:, keys : keys + size], by_seen, length
-                    )
-                    sum_four_rows(
-                        into[:, keys : keys + size], place, made[:, asked:keys], by_seen, length
-                    )
-            for place in range(0, length, 4):
-                into = by_states[start : start + width + _SPARE]
-                sum_four_by_column(into, place, parts, shares, 2 + 2 * heads)
-        # What was written behind the last place was in fours.
-        by_states[start + length : start + width + _SPARE] = 0
-        by_projected[first + length : first + width + _SPARE] = 0
-        if row % HEIGHT == HEIGHT - 1 or row == len(lengths) - 1:
-            begin = start - first
-            _add_by_projected(begin, width, by_projected, states, weight, by_states, by_weight)
-
-
-@njit(cache=True, nogil=True)
-def _add_by_projected(
-    first: int, width: int, by_projected: Matrix, states: Matrix, weight: Matrix,
-    by_states: Matrix, by_weight: Matrix,
-) -> None:  # fmt: skip
-    """Add what the gradients of queries and keys of a few rows are for states and weight."""
-    count = HEIGHT * width
-    for c in range(0, states.shape[1], WIDTH):
-        columns = slice(c, c + WIDTH)
-        for r in range(0, count, HEIGHT):
-            into = by_states[first + r : first + r + HEIGHT, columns]
-            _multiply(by_projected[r : r + HEIGHT], weight[:, columns], into, True)
-        for r in range(0, len(weight), HEIGHT):
-            left = by_projected[:count, r : r + HEIGHT].T
-            into = by_weight[r : r + HEIGHT, columns]
-            _multiply(left, states[first : first + count, columns], into, True)
-
-
 @njit(inline="always")
-def _softmax_columns(scores: Matrix, column: int, count: int, scale: object) -> None:
+def _softmax_columns(
+    scores: Matrix, shares: Matrix, column: int, count: int, scale: object
+) -> None:
     """Write the softmax over the first rows of a register of scores, times ``scale``."""
     infinite = spread(_INFINITE)
     top = load(scores, 0, column)
@@ -265,27 +157,4 @@ def _softmax_columns(scores: Matrix, column: int, count: int, scale: object) -> 
         total = add(total, power)
     share = divide(spread(_ONE), total)
     for m in range(count):
-        store(scores, m, column, multiply(load(scores, m, column), share))
-
-
-@njit(inline="always")
-def _through_softmax(
-    seen: Matrix,
-    by_seen: Matrix,
-    shares: Matrix,
-    along: Matrix,
-    head: int,
-    column: int,
-    count: int,
-    scale: object,
-) -> None:
-    """Write A·(g − Σ_m A·g), times ``scale``, of a register of columns; g = a_l·e_m + s_l·v_m."""
-    share, by_score, level = load(shares, 0, column), load(shares, 1, column), spread(_f(0))
-    for m in range(count):
-        end, start = spread(peek(along, head, m)), spread(peek(along, head + 1, m))
-        grad = multiply_add(share, end, multiply(by_score, start))
-        store(by_seen, m, column, grad)
-        level = multiply_add(load(seen, m, column), grad, level)
-    for m in range(count):
-        grad = subtract(load(by_seen, m, column), level)
-        store(by_seen, m, column, multiply(multiply(load(seen, m, column), grad), scale))
+        store(shares, m, column, multiply(load(scores, m, column), share))

@@ -200,6 +200,10 @@ def adam(
     end = 0
     while end < len(ids):
         y = ids[end]
+        if end + _AHEAD < len(ids):
+            prefetch_row(means, ids[end + _AHEAD], len(row))
+            prefetch_row(squares, ids[end + _AHEAD], len(row))
+            prefetch_row(values, order[end + _AHEAD], len(row))
         end = _open_row(weight, ids, order, values, gradient, row, decay, kept, end)
         steps[y] += 1
         rate = kind(lr / (1 - beta1 ** steps[y]))
