@@ -17,7 +17,7 @@ import torch
 
 from widemax.data import Holdout, Sequences, Windows
 from widemax.models import YouTubeDNN
-from widemax.runs.judging.held_out import validation_of
+from widemax.runs.judging.validation import validation_of
 
 def resident(name):
     lines = Path("/proc/self/status").read_text().splitlines()
