@@ -16,6 +16,7 @@ from widemax.models.base import Model
 from widemax.models.embeddings.thinning import ThinnedWindows
 from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
 from widemax.scoring import ShardedTableScorer, TableScorer
+from widemax.training.epochs import AUTO_EPOCHS
 from widemax.validation import ABSENT, check_fraction, check_tensor
 
 _USUAL: dict[str, Value] = {
@@ -113,7 +114,7 @@ class WordModel(BagModel):
     options=[DIMENSION, WINDOW, SUBSAMPLE],
     traits=["gradients", "kernel", "windows"],
     usual=_USUAL,
-    usual_with=_NEGATIVES,
+    usual_with={**_NEGATIVES, "kernel": {"epochs": AUTO_EPOCHS}},
 )
 class CBOW(WordModel):
     """A word from the mean of the words around it.
@@ -149,7 +150,7 @@ class CBOW(WordModel):
     traits=["gradients", "kernel", "windows"],
     usual=_USUAL,
     # As in the program that came with the papers: pairs are many where a bag is one example.
-    usual_with={**_NEGATIVES, "kernel": {"learning_rate": 0.025}},
+    usual_with={**_NEGATIVES, "kernel": {"epochs": AUTO_EPOCHS, "learning_rate": 0.025}},
 )
 class SkipGram(WordModel):
     """A word from each of the words around it, one at a time.
