@@ -8,7 +8,7 @@ from widemax.training.steps import EPOCHS
 
 AUTO_EPOCHS = "auto"
 """Has the length of the data choose how often it is passed over."""
-_WORDS = 16_000_000
+_WORDS = 25_000_000
 """To how many words, repeated ones included, all epochs together come where a text has fewer."""
 _FEWEST, _MOST = 5, 40
 """More than 40 learn a short text by heart: similarities of words get worse."""
@@ -25,7 +25,7 @@ def chosen_epochs(epochs: int | str, num_words: int) -> int:
     """Return how many epochs a configuration means, with so many words to train on.
 
     >>> [chosen_epochs("auto", words) for words in (200_000, 1_000_000, 17_000_000)]
-    [40, 16, 5]
+    [40, 25, 5]
     >>> chosen_epochs(3, 200_000)
     3
     """
