@@ -267,7 +267,7 @@ def train_word2vec(
     """Train a model of words by ``Word2VecSteps``, the learning rate falling linearly to 0.
 
     ``on_step`` gets the steps that are done and their total. By default the length of the text
-    chooses ``epochs``, from 40 of a short one to 5 of a long one; ``learning_rate`` is 0.025 for
+    chooses ``epochs``, from 40 for a short one to 5 for a long one; ``learning_rate`` is 0.025 for
     skip-gram and 0.05 for CBOW, as in the code of Mikolov et al. 2013. Training of hours is better
     left to ``widemax.train``, which can be interrupted and resumed.
 
