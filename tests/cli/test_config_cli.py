@@ -245,7 +245,10 @@ def test_what_print_config_shows_is_read_again_and_shows_the_same(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epochs", "0"], "--epochs must be a whole number between 1 and 1,000,000, or auto, got 0"),
+        (
+            ["--epochs", "0"],
+            "--epochs must be a whole number between 1 and 1,000,000, or auto, got 0",
+        ),
         (["--learning-rate", "nan"], "--learning-rate must be a number .*, got nan"),
         (["--sampler", "unigramm"], r"--sampler must be one of .*; did you mean 'unigram'\?"),
         (["--config", "absent.toml"], "absent.toml cannot be read"),
