@@ -11,7 +11,7 @@ AUTO_EPOCHS = "auto"
 """Has the length of the data choose how often it is passed over."""
 _OF_A_MILLION = 20
 """Epochs of a million words; of others by the root of their number, which fits what was measured
-from 0.2 to 17 million, experiments/short_texts.py."""
+from 0.2 to 5 million, experiments/short_texts.py."""
 _FEWEST, _MOST = 5, 40
 """The usual five of a long text, and before a short one is learned by heart."""
 
