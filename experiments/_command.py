@@ -90,7 +90,8 @@ def whole_command(report: Report, options: argparse.Namespace, folder: Path) -> 
             in_steps = folder / f"{model}-{turn}.steps"
             ours = [
                 "-c", TIMED_COMMAND, str(in_steps), "train", str(text.path), "--model", model,
-                "--folder", str(run), "--learning-rate", rate, "--threads", str(options.threads),
+                "--folder", str(run), "--learning-rate", rate, "--epochs", "5",
+                "--threads", str(options.threads),
             ]  # fmt: skip
             theirs = ["-c", GENSIM_SCRIPT, str(text.path), f"{run}.gensim", model]
             theirs.append(str(options.threads))

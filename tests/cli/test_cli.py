@@ -67,7 +67,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, monkeypatch, ca
 
 
 MISTAKE = ["train", "log.csv", "--folder", "run", "--epochs", "0"]
-LINE = "widemax: --epochs must be a whole number between 1 and 1,000,000, got 0"
+LINE = "widemax: --epochs must be a whole number between 1 and 1,000,000, or auto, got 0"
 
 
 def test_a_mistake_shows_its_traceback_only_with_debug():

@@ -245,7 +245,10 @@ def test_what_print_config_shows_is_read_again_and_shows_the_same(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--epochs", "0"], "--epochs must be a whole number between 1 and 1,000,000, got 0"),
+        (
+            ["--epochs", "0"],
+            "--epochs must be a whole number between 1 and 1,000,000, or auto, got 0",
+        ),
         (["--learning-rate", "nan"], "--learning-rate must be a number .*, got nan"),
         (["--sampler", "unigramm"], r"--sampler must be one of .*; did you mean 'unigram'\?"),
         (["--config", "absent.toml"], "absent.toml cannot be read"),
@@ -295,7 +298,7 @@ def test_a_setting_of_the_other_kind_of_data_is_refused(sources):
         assert str(result.exception).startswith(message)
 
 
-@pytest.mark.parametrize("arguments", [["--epochs", "many"], ["--epoch", "3"], ["--bias", "yes"]])
+@pytest.mark.parametrize("arguments", [["--seed", "many"], ["--epoch", "3"], ["--bias", "yes"]])
 def test_what_is_no_option_or_number_is_a_usage_error(run, arguments):
     result, calls = run("d", *arguments)
     assert (result.exit_code, calls) == (2, [])

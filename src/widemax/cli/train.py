@@ -301,6 +301,12 @@ def _chosen_optimizer(training: Training) -> str:
     return f", optimizer {name} (auto)"
 
 
+def _chosen_epochs(training: Training) -> str:
+    """Return how many epochs "auto" stands for; empty where they were named, or have no effect."""
+    epochs = training.description.get("auto_epochs")
+    return f", epochs {epochs} (auto)" if epochs else ""
+
+
 def _longer(config: Config, progress: TrainingProgress) -> str:
     """Return the flags that make a training go on for as long again."""
     name = "time_budget" if progress.finished == "time" else "steps" if config.steps else "epochs"
@@ -372,7 +378,7 @@ class _Display:
             f"{source.kind}: {len(source.vocabulary):,} classes, "
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
-        self.say(f"{names}{_chosen_optimizer(training)}")
+        self.say(f"{names}{_chosen_optimizer(training)}{_chosen_epochs(training)}")
         for whose, table in (("items", source.item_features), ("users", source.user_features)):
             if table is not None:
                 columns = [each.field for each in table.schema.fields]

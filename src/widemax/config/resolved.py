@@ -44,7 +44,7 @@ def read_config(
     (3, 'flag', 'default')
     >>> read_config(None, {"epochs": 0})
     Traceback (most recent call last):
-    ValueError: --epochs must be a whole number between 1 and 1,000,000, got 0
+    ValueError: --epochs must be a whole number between 1 and 1,000,000, or auto, got 0
     >>> read_config(None, {"head": "full", "num_samples": 100})
     Traceback (most recent call last):
     ValueError: --num-samples has no effect with head = 'full', which has no sampler: it needs ...

@@ -21,10 +21,10 @@ from widemax.models.embeddings.word2vec import CBOW, SkipGram, WordModel
 from widemax.objectives import negative_sampling
 from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer
+from widemax.training.epochs import AUTO_EPOCHS, EPOCHS_BY_LENGTH, chosen_epochs
 from widemax.training.guard import NonFiniteError
 from widemax.training.steps import (
     DEVICE,
-    EPOCHS,
     LEARNING_RATE,
     SCHEDULE,
     STEPS,
@@ -73,7 +73,7 @@ def _jobs_of(num_words: int) -> tuple[int, int, int]:
 
 @declare.trainer(
     "kernel",
-    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS, STEPS, DEVICE],
+    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS_BY_LENGTH, STEPS, DEVICE],
     needs=[
         Need("model", trait="kernel", why="trains skip-gram and CBOW"),
         Need("head", trait="kernel", why="knows negative sampling and trees"),
@@ -258,7 +258,7 @@ def train_word2vec(
     sequences: Sequences,
     *,
     window: int = 5,
-    epochs: int = 5,
+    epochs: int | None = None,
     learning_rate: float | None = None,
     threads: int = 0,
     seed: int = 0,
@@ -266,9 +266,10 @@ def train_word2vec(
 ) -> None:
     """Train a model of words by ``Word2VecSteps``, the learning rate falling linearly to 0.
 
-    ``on_step`` gets the steps that are done and their total. The default ``learning_rate`` is 0.025
-    for skip-gram and 0.05 for CBOW, as in the code of Mikolov et al. 2013. Training of hours is
-    better left to ``widemax.train``, which can be interrupted and resumed.
+    ``on_step`` gets the steps that are done and their total. By default the length of the text
+    chooses ``epochs``, from 40 for a short one to 5 for a long one; ``learning_rate`` is 0.025 for
+    skip-gram and 0.05 for CBOW, as in the code of Mikolov et al. 2013. Training of hours is better
+    left to ``widemax.train``, which can be interrupted and resumed.
 
     >>> import widemax as wm
     >>> sequences, vocabulary = wm.data.encode_text("to be or not to be\\n" * 99)
@@ -277,6 +278,8 @@ def train_word2vec(
     >>> wm.KeyedVectors(vocabulary.keys, model.key_vectors().detach()).dimension
     8
     """
+    if epochs is None:
+        epochs = chosen_epochs(AUTO_EPOCHS, len(sequences.values))
     epochs = check_whole("epochs", epochs, 1, 1_000_000)
     if learning_rate is None:
         learning_rate = 0.025 if isinstance(model, SkipGram) else 0.05

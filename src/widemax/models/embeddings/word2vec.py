@@ -16,6 +16,7 @@ from widemax.models.base import Model
 from widemax.models.embeddings.thinning import ThinnedWindows
 from widemax.models.options import DIMENSION, SUBSAMPLE, WINDOW
 from widemax.scoring import ShardedTableScorer, TableScorer
+from widemax.training.epochs import AUTO_EPOCHS
 from widemax.validation import ABSENT, check_fraction, check_tensor
 
 _USUAL: dict[str, Value] = {
@@ -25,11 +26,12 @@ _USUAL: dict[str, Value] = {
     "dimension": 100,
     "min_count": 5,
     "subsample": 1e-4,
-    "epochs": 5,
 }
-# A softmax over a few draws learns little: so few only with the objective that is made for them.
-_NEGATIVES: dict[str, dict[str, Value]] = {
-    "negative-sampling": {"num_samples": 5, "unique": False, "per_example": True}
+_USUAL_WITH: dict[str, dict[str, Value]] = {
+    # A softmax over a few draws learns little: so few only with the objective made for them.
+    "negative-sampling": {"num_samples": 5, "unique": False, "per_example": True},
+    "kernel": {"epochs": AUTO_EPOCHS},
+    "torch": {"epochs": 5},
 }
 
 
@@ -113,7 +115,7 @@ class WordModel(BagModel):
     options=[DIMENSION, WINDOW, SUBSAMPLE],
     traits=["gradients", "kernel", "windows"],
     usual=_USUAL,
-    usual_with=_NEGATIVES,
+    usual_with=_USUAL_WITH,
 )
 class CBOW(WordModel):
     """A word from the mean of the words around it.
@@ -149,7 +151,7 @@ class CBOW(WordModel):
     traits=["gradients", "kernel", "windows"],
     usual=_USUAL,
     # As in the program that came with the papers: pairs are many where a bag is one example.
-    usual_with={**_NEGATIVES, "kernel": {"learning_rate": 0.025}},
+    usual_with={**_USUAL_WITH, "kernel": {"epochs": AUTO_EPOCHS, "learning_rate": 0.025}},
 )
 class SkipGram(WordModel):
     """A word from each of the words around it, one at a time.

@@ -39,6 +39,7 @@ from widemax.runs.training.training import Training, resume_loop
 from widemax.runs.training.warm_start import Learned, WarmStart, as_learned
 from widemax.stores.addresses import place_of
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.epochs import AUTO_EPOCHS, chosen_epochs
 from widemax.training.gradients.steps import AUTO
 from widemax.training.loop import Loop, Progress
 from widemax.training.range_test import RangeTest
@@ -66,7 +67,8 @@ def prepare(
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
     A learning rate that is "auto" is found first, by another model of the same start, and is that
-    of the run from then on; ``on_range_test`` gets the steps that this has taken.
+    of the run from then on; ``on_range_test`` gets the steps that this has taken. Epochs that are
+    "auto" are chosen by the words to train on, and are those of the run from then on as well.
     ``resume`` continues the run in the folder, and starts one where there is none yet. From here on
     no other process writes to the folder, until the training has been run. Processes that train
     ``together`` all read the source, and see the same folder.
@@ -93,6 +95,9 @@ def prepare(
     if config.get("learning_rate", 0.0) == AUTO:
         tested = tested_rates(config, data, split, learned, together, on_range_test)
         config = config.changed(learning_rate=tested.rate)
+    auto_epochs = config.get("epochs", 0) == AUTO_EPOCHS and not config.steps
+    if auto_epochs:
+        config = config.changed(epochs=chosen_epochs(AUTO_EPOCHS, len(split.sequences.values)))
     with ThreadPoolExecutor(1) as beside:
         # The sha256 of a long text takes as long as its model: both at once.
         describing = beside.submit(
@@ -106,7 +111,7 @@ def prepare(
     description = {
         **describing.result(),
         "ranks_seen": with_seen,
-        **_findings(config, source, split, warm, tested),
+        **_findings(config, source, split, warm, tested, auto_epochs=auto_epochs),
     }
     if resume:
         check_same_source(folder, description, source.vocabulary)
@@ -210,7 +215,13 @@ def _read(
 
 
 def _findings(
-    config: Config, source: Source, split: Split, warm: WarmStart | None, tested: RangeTest | None
+    config: Config,
+    source: Source,
+    split: Split,
+    warm: WarmStart | None,
+    tested: RangeTest | None,
+    *,
+    auto_epochs: bool,
 ) -> dict[str, Any]:
     """Return what a run says of its beginning beside its source, where there is anything to say."""
     found: dict[str, Any] = {}
@@ -221,4 +232,6 @@ def _findings(
         found["warm_start"] = {"found": warm.found}
     if tested is not None:
         found["range_test"] = {"steps": len(tested.losses), "halfway": tested.halfway}
+    if auto_epochs:
+        found["auto_epochs"] = config.epochs
     return found
