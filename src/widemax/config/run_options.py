@@ -305,6 +305,7 @@ TRAIN_ARGUMENTS = (
     "vocabulary_parallel",
     "config",
     "help",
+    "help_all",
 )
 """What ``widemax train`` takes besides settings."""
 
