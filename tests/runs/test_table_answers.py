@@ -26,6 +26,10 @@ TABLES = [
     {"model": "next-item", "dimension": 4, "epochs": 1},
     {"model": "next-item", "dimension": 4, "epochs": 1, "similarity": "dot", "bias": True},
     {"model": "next-item", "dimension": 4, "epochs": 1, "max_history": 2, "temperature": 0.5},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1, "tied": False, "similarity": "dot"},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1, "max_history": 2, "temperature": 0.5},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1, "item_order": "ignored"},
     {"model": "skip-gram", "dimension": 4, "epochs": 1, "min_count": 1},
 ]
 
@@ -62,6 +66,8 @@ def test_answers_are_those_of_the_run(log, tmp_path, settings):
         {"model": "sasrec", "max_history": 5},
         {"model": "eges"},
         {"model": "next-item", "head": "hierarchical"},
+        {"model": "youtube-dnn", "num_layers": 1, "hidden_size": 4},
+        {"model": "youtube-dnn", "head": "hierarchical"},
     ],
     ids=str,
 )
