@@ -220,6 +220,14 @@ class Model(nn.Module, ABC):
         """Return the vectors that stand for the classes, [V, D]; None: those of the head."""
         return None
 
+    def input_table(self) -> Tensor | None:
+        """Return the vectors of the classes as they are read, [V, D]; None: there is no such table.
+
+        ``key_vectors`` are those by which they are known.
+        """
+        table: Tensor | None = getattr(self.encoder, "weight", None)
+        return table
+
     @torch.no_grad()
     def vectors_name(self) -> str:
         """Return which tensor of the state has the vectors of the classes, up to their lengths.
@@ -230,9 +238,10 @@ class Model(nn.Module, ABC):
         if own is None:
             # Trees and clusters have no class vectors: those of the classes as input stand in.
             scorer = getattr(self.head, "scorer", None)
-            holder = self.encoder if scorer is None else scorer
-            computed = scorer is not None and not isinstance(scorer, TableScorer)
-            own = None if computed else getattr(holder, "weight", None)
+            if scorer is None:
+                own = self.input_table()
+            elif isinstance(scorer, TableScorer):
+                own = scorer.weight
         if own is None:
             return ""
         return self._name_of(own)
