@@ -290,7 +290,7 @@ def test_a_setting_of_the_other_kind_of_data_is_refused(sources):
     for name, flag, message in (
         ("log.csv", "--phrases", "--phrases is for a text, and this is a log"),
         ("text.txt", "--core", "--core is for a log, and this is a text"),
-        ("log.csv", "--window", "--window has no effect with model = 'next-item'"),
+        ("log.csv", "--window", "--window has no effect with model = 'youtube-dnn'"),
     ):
         arguments = ["train", str(sources / name), "--print-config", flag, "3"]
         result = CliRunner().invoke(program, arguments)

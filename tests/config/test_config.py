@@ -305,7 +305,7 @@ def test_the_data_decide_on_the_model_and_its_settings():
     assert (text.model, text.window, text.trainer) == ("cbow", 3, "kernel")
     assert not text.has("core")
     assert text.changed(seed=1).for_source("text") == Config(source="text", window=3, seed=1)
-    with pytest.raises(ValueError, match="window has no effect with model = 'next-item'"):
+    with pytest.raises(ValueError, match="window has no effect with model = 'youtube-dnn'"):
         config.for_source("log")
     with pytest.raises(ValueError, match="core is for a log, and this is a text"):
         Config(core=2).for_source("text")

@@ -225,7 +225,21 @@ def test_keys_that_are_numbers_are_found(tmp_path):
     vectors = wm.KeyedVectors(["tea", "72", "70"], torch.tensor([[9.0, 9], [1, 2], [3, 4]]))
     training = prepare(tmp_path / "log.csv", config(dimension=2), tmp_path / "run", vectors=vectors)
     ids = training.source.vocabulary.encode([70, 72])
-    assert training.model.encoder.weight[ids].tolist() == [[3, 4], [1, 2]]
+    assert training.model.input_table()[ids].tolist() == [[3, 4], [1, 2]]
+
+
+def test_a_log_starts_from_vectors_whatever_its_tables_and_output_layer(tmp_path):
+    (tmp_path / "log.csv").write_text("user,item\n" + "1,a\n1,b\n2,a\n2,c\n" * 9)
+    vectors = wm.KeyedVectors(["c", "a"], torch.tensor([[1.0, 2], [3, 4]]))
+    kinds = ({}, {"tied": False}, {"head": "hierarchical"}, {"model": "next-item"})
+    for place, given in enumerate(kinds):
+        chosen, folder = wm.Config(dimension=2, steps=1, **given), tmp_path / str(place)
+        training = prepare(tmp_path / "log.csv", chosen, folder, vectors=vectors)
+        model, ids = training.model, training.source.vocabulary.encode(["a", "c"])
+        tables = [model.input_table()]
+        if "head" not in given:
+            tables.append(model.head.scorer.weight)
+        assert all(each[ids].tolist() == [[3, 4], [1, 2]] for each in tables)
 
 
 def test_a_run_says_how_many_it_found_and_leaves_the_vectors_alone(text, given, tmp_path):

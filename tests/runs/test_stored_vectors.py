@@ -33,6 +33,7 @@ def trained(log, folder, **settings):
         {"model": "youtube-dnn", "tied": False},
         {"model": "sasrec", "max_history": 5},
         {"model": "next-item", "head": "hierarchical"},
+        {"model": "youtube-dnn", "head": "hierarchical"},
     ],
     ids=str,
 )

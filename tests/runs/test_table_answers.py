@@ -1,9 +1,12 @@
 """What tables recommend without torch, and that it is what the run recommends."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 import widemax as wm
+from widemax.data import FeatureTable
+from widemax.models import YouTubeDNN
 from widemax.runs.answering.table_answers import TableAnswers
 
 
@@ -26,6 +29,10 @@ TABLES = [
     {"model": "next-item", "dimension": 4, "epochs": 1},
     {"model": "next-item", "dimension": 4, "epochs": 1, "similarity": "dot", "bias": True},
     {"model": "next-item", "dimension": 4, "epochs": 1, "max_history": 2, "temperature": 0.5},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1, "tied": False, "similarity": "dot"},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1, "max_history": 2, "temperature": 0.5},
+    {"model": "youtube-dnn", "dimension": 4, "epochs": 1, "item_order": "ignored"},
     {"model": "skip-gram", "dimension": 4, "epochs": 1, "min_count": 1},
 ]
 
@@ -62,6 +69,8 @@ def test_answers_are_those_of_the_run(log, tmp_path, settings):
         {"model": "sasrec", "max_history": 5},
         {"model": "eges"},
         {"model": "next-item", "head": "hierarchical"},
+        {"model": "youtube-dnn", "num_layers": 1, "hidden_size": 4},
+        {"model": "youtube-dnn", "head": "hierarchical"},
     ],
     ids=str,
 )
@@ -69,6 +78,17 @@ def test_what_is_computed_is_left_to_the_run(log, tmp_path, settings):
     config = wm.Config(**settings, epochs=1, dimension=4)
     wm.train(log, config, folder=tmp_path / "run")
     assert TableAnswers.open(tmp_path / "run") is None
+
+
+def test_a_user_of_more_than_items_is_left_to_the_run():
+    given = {"counts": [9, 5, 3, 1], "dimension": 4, "num_samples": 1}
+    assert YouTubeDNN.create(**given).table_answers()["rule"] == "mean"
+    aged = YouTubeDNN.create(**given, days=3.0, example_age="on")
+    users = pl.DataFrame({"user": ["ann", "bob"], "sex": ["f", "m"]})
+    features = FeatureTable.fit(users, ["ann", "bob"], key_column="user")
+    known = YouTubeDNN.create(**given, user_features=features)
+    layered = YouTubeDNN.create(**given, num_layers=1, hidden_size=4)
+    assert [each.table_answers() for each in (aged, known, layered)] == [{}, {}, {}]
 
 
 def test_mistakes_are_said_as_by_the_run(log, tmp_path):

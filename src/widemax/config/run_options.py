@@ -17,8 +17,8 @@ SLOTS: dict[str, Option] = {
     "model": Option(
         "model",
         "auto",
-        "The model to train; auto takes next-item for a log, two-tower where features of its items "
-        "or users are given, cbow for a text.",
+        "The model to train; auto takes youtube-dnn for a log, two-tower where features of its "
+        "items or users are given, cbow for a text.",
     ),
     "trainer": Option(
         "trainer",
@@ -314,7 +314,7 @@ reserve_names((*SLOTS, *TRAIN_ARGUMENTS))
 for _each in (RUN, *SOURCES.values()):
     register(_each, None)
 
-AUTO = {"log": "next-item", "text": "cbow"}
+AUTO = {"log": "youtube-dnn", "text": "cbow"}
 """The model that ``auto`` stands for."""
 
 AUTO_WITH = {"item_features": "two-tower", "user_features": "two-tower"}

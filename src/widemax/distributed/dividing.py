@@ -41,6 +41,6 @@ def check_all_divided(model: nn.Module, num_classes: int) -> None:
     for name, parameter in model.named_parameters():
         if name not in divided and parameter.dim() and len(parameter) == num_classes:
             raise ValueError(
-                f"vocabulary_parallel cannot divide {name} of {type(model).__name__}: next-item, "
-                "cbow and skip-gram with the scorer table have tables that it can"
+                f"vocabulary_parallel cannot divide {name} of {type(model).__name__}: --model "
+                "next-item, cbow and skip-gram with the scorer table have tables that it can"
             )

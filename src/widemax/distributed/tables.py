@@ -81,7 +81,10 @@ class SlicedTableScorer(TableScorer):
             temperature=options.temperature,
         )
         if setup.items is not None:
-            raise ValueError("tables that are divided over processes cannot be tied: leave --tied")
+            raise ValueError(
+                "vocabulary_parallel cannot divide one table that is read and predicted: take "
+                "--model next-item, which has two"
+            )
         scorer.start_with_counts(setup)
         return scorer
 

@@ -71,6 +71,11 @@ class YouTubeDNNEncoder(nn.Module):
         self.register_buffer("words", words, persistent=False)
         self.searches = None if words is None else item_table(num_classes, dimension, sparse=sparse)
 
+    @property
+    def only_mean(self) -> bool:
+        """Whether a user vector is the mean of the items alone, as they are in the table."""
+        return not self.tower.extras and not self.tower.layers
+
     def class_tables(self) -> dict[str, range]:
         """Return which tensors have a row for each class, with the classes of their rows."""
         names = ["items.weight"] if self.searches is None else ["items.weight", "searches.weight"]

@@ -220,6 +220,14 @@ class Model(nn.Module, ABC):
         """Return the vectors that stand for the classes, [V, D]; None: those of the head."""
         return None
 
+    def input_table(self) -> Tensor | None:
+        """Return the vectors of the classes as they are read, [V, D]; None: there is no such table.
+
+        ``key_vectors`` are those by which they are known.
+        """
+        table: Tensor | None = getattr(self.encoder, "weight", None)
+        return table
+
     @torch.no_grad()
     def vectors_name(self) -> str:
         """Return which tensor of the state has the vectors of the classes, up to their lengths.
@@ -230,12 +238,24 @@ class Model(nn.Module, ABC):
         if own is None:
             # Trees and clusters have no class vectors: those of the classes as input stand in.
             scorer = getattr(self.head, "scorer", None)
-            holder = self.encoder if scorer is None else scorer
-            computed = scorer is not None and not isinstance(scorer, TableScorer)
-            own = None if computed else getattr(holder, "weight", None)
+            if scorer is None:
+                own = self.input_table()
+            elif isinstance(scorer, TableScorer):
+                own = scorer.weight
         if own is None:
             return ""
         return self._name_of(own)
+
+    def averaged_table(self) -> Tensor | None:
+        """Return the table [V, D] whose rows' mean over a context is its hidden state.
+
+        None: the hidden state is computed in another way.
+        """
+        plain = (type(self).hidden, type(self).encode) == (Model.hidden, Model.encode)
+        if not plain or self.causal or type(self.encoder) not in (BagEncoder, SlicedBagEncoder):
+            return None
+        assert isinstance(self.encoder, BagEncoder)
+        return self.encoder.weight
 
     def table_answers(self) -> dict[str, str | float]:
         """Return how tensors of the state alone rank what follows a history; empty: nothing does.
@@ -243,22 +263,18 @@ class Model(nn.Module, ABC):
         ``widemax.runs.answering.table_answers`` has the rules: "rule" names one, "table.x" the
         tensor that it calls x, all else is what it needs besides.
         """
-        head, encoder = self.head, self.encoder
+        head, inputs = self.head, self.averaged_table()
         scorer = getattr(head, "scorer", None)
-        own = (type(self).topk, type(self).hidden, type(self).encode)
-        plain = own == (Model.topk, Model.hidden, Model.encode) and not self.causal
         # Divided over processes or not, what is stored is whole.
-        bags, tables = (BagEncoder, SlicedBagEncoder), (TableScorer, SlicedTableScorer)
-        if not (plain and type(encoder) in bags and type(scorer) in tables):
+        if inputs is None or type(scorer) not in (TableScorer, SlicedTableScorer):
             return {}
         ranked = type(head).topk in (ScorerHead.topk, SlicedEvaluation.topk)
-        if not ranked or self.never_recommended is not None:
+        if type(self).topk != Model.topk or not ranked or self.never_recommended is not None:
             return {}
-        assert isinstance(encoder, BagEncoder)
         assert isinstance(scorer, TableScorer)
         recipe: dict[str, str | float] = {
             "rule": "mean",
-            "table.inputs": self._name_of(encoder.weight),
+            "table.inputs": self._name_of(inputs),
             "table.classes": self._name_of(scorer.weight),
             "similarity": scorer.similarity,
             "temperature": scorer.temperature,

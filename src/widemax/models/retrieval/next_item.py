@@ -24,8 +24,9 @@ class NextItem(HistoryModel):
 
     Reference: Covington, Adams & Sargin 2016, without side features.
 
-    Use when: recommending from a log of interactions. Avoid when: the order of the last items
-    matters most.
+    Use when: what follows an item differs from what comes before it, or tables are divided over
+    processes. Avoid when: items only go together (``YouTubeDNN``), or the order of the last items
+    matters most (``SDM``).
 
     >>> import torch
     >>> import widemax as wm

@@ -218,6 +218,15 @@ class YouTubeDNN(HistoryModel):
         hidden: Tensor = self.encoder(batch.context, batch.users, batch.ages)
         return hidden
 
+    def input_table(self) -> Tensor:
+        """Return the vectors of the items that a user's vector is made of, [V, D]."""
+        return self.encoder.items.weight
+
+    def averaged_table(self) -> Tensor | None:
+        """Return the table of the items where nothing but their mean is a user's vector."""
+        plain = type(self) is YouTubeDNN and type(self.encoder) is YouTubeDNNEncoder
+        return self.input_table() if plain and self.encoder.only_mean else None
+
     def forward(
         self, batch: WindowBatch | BagBatch, *, generator: torch.Generator | None = None
     ) -> Tensor:

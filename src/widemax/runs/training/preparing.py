@@ -184,10 +184,14 @@ def _refits(config: Config, split: Split) -> bool:
 
 
 def _check_features(config: Config, data: DataSummary) -> None:
-    """Raise if a setting of features is given where there are none."""
+    """Raise if a setting of features is given where there are none.
+
+    Not at its default: a configuration that was written to a file names every setting.
+    """
     if data.item_features is None and data.user_features is None:
-        for name in config.given:
-            if config.options[name].of_features:
+        for name, value in config.given.items():
+            option = config.options[name]
+            if option.of_features and value != option.default:
                 raise ValueError(f"{name} has no effect: neither items nor users have features")
 
 

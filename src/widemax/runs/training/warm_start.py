@@ -10,7 +10,7 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from widemax.encoders import BagEncoder
+from widemax.encoders import BagEncoder, YouTubeDNNEncoder
 from widemax.heads import ScorerHead
 from widemax.models import Model
 from widemax.runs.folder.description import holds_run
@@ -221,12 +221,13 @@ def _given(
 
 def _tables(model: Model) -> dict[str, Tensor]:
     """Return all of a model that has one row a class, by what it is for."""
-    encoder = getattr(model, "encoder", None)
-    if not isinstance(encoder, BagEncoder):
+    inputs = model.input_table()
+    if inputs is None or not isinstance(model.encoder, BagEncoder | YouTubeDNNEncoder):
         raise ValueError(_NO_INPUT.format(type(model).__name__))
-    tables: dict[str, Tensor] = {"input": encoder.weight}
+    tables: dict[str, Tensor] = {"input": inputs}
     if isinstance(model.head, ScorerHead) and isinstance(model.head.scorer, TableScorer):
-        tables["class"] = model.head.scorer.weight
+        if model.head.scorer.weight is not inputs:
+            tables["class"] = model.head.scorer.weight
         if model.head.scorer.bias is not None:
             tables["bias"] = model.head.scorer.bias
     return tables

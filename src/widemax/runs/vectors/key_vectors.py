@@ -55,7 +55,7 @@ class KeyVectors:
             own = class_vectors_of(model.head)
         if own is None:
             # Trees and clusters have no class vectors: those of the classes as input stand in.
-            own = getattr(getattr(model, "encoder", None), "weight", None)
+            own = model.input_table()
         if own is None:
             raise ValueError(
                 f"model {self._name} has no vectors: it counts; recommend says what goes with a key"
