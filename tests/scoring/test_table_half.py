@@ -13,8 +13,8 @@ from widemax.heads import (
     as_table,
     class_vectors_of,
     copy_class_vectors,
-    exact,
 )
+from widemax.heads.exact import linear
 from widemax.sampling import UniformSampler
 from widemax.scoring import TableScorer
 
@@ -97,8 +97,8 @@ def test_a_training_step_is_that_of_the_wide_table(options, sparse):
 @pytest.mark.parametrize("tile", [21, 2**21])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_exact_evaluation_is_that_of_the_wide_table(options, tile, monkeypatch):
-    monkeypatch.setattr(exact, "_TILE_SCORES", tile)
-    monkeypatch.setattr(exact, "_TOPK_TILE_SCORES", tile)
+    monkeypatch.setattr(linear, "_TILE_SCORES", tile)
+    monkeypatch.setattr(linear, "_TOPK_TILE_SCORES", tile)
     half, wide = (FullHead(scorer) for scorer in twins(**options))
     hidden, targets = batch()
     assert_same(half(hidden, targets), wide(hidden, targets))

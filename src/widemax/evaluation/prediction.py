@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,10 +17,12 @@ from torch import Tensor
 from widemax.candidates import ClassBlock
 from widemax.data import WindowBatch, Windows
 from widemax.heads import Head
-from widemax.kernels.evaluation.products import Products
 from widemax.kernels.evaluation.ranks import TileRanks, target_ranks
 from widemax.kernels.threads import num_blocks, one_thread_each
 from widemax.validation import check_tensor
+
+if TYPE_CHECKING:
+    from widemax.kernels.evaluation.products import Products
 
 _ROWS_AT_ONCE = 1024
 # 16 MB in float32, which a cache can hold; but rows enough to be worth a reading of all classes, as
@@ -158,6 +161,9 @@ def _ranks_of_rows(
     blocks: Sequence[ClassBlock], targets: Tensor, rows: slice
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return how many classes stand above each target, how many beside it, and its log P."""
+    # Here and not above: its tiles load Numba, which a run that answers does without.
+    from widemax.kernels.evaluation.products import Products
+
     targets = targets[rows]
     products = [Products(block.queries[rows].numpy(), _TILE_CLASSES) for block in blocks]
     own, start = np.zeros(len(targets), np.float32), 0
