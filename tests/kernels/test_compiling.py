@@ -237,6 +237,20 @@ print("numba" in sys.modules)
     assert done.stdout.split() == ["False", "True"], done.stderr
 
 
+def test_the_algebra_of_scipy_is_loaded_only_by_kernels_that_multiply_matrices():
+    pytest.importorskip("scipy")
+    program = """
+import sys
+import numpy as np
+from widemax.kernels.compiling import njit
+njit()(lambda x: x + 1)(1)
+print("scipy.linalg" in sys.modules)
+print(njit()(lambda x: np.dot(x, x))(np.ones(3)), "scipy.linalg" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "3.0", "True"], done.stderr
+
+
 @njit()
 def _one_more(x):
     return x + 1

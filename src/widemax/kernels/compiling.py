@@ -9,6 +9,7 @@ or what was kept is damaged, every process compiles what it calls.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import stat
 import sys
@@ -68,6 +69,7 @@ class Kernel:
 
         from widemax.kernels.linking import SelfContainedCompiler
 
+        _load_without_scipy()
         # Before what it calls is looked at: functions may call each other.
         options = {**self._options, "pipeline_class": SelfContainedCompiler}
         made: Any = numba.njit(**options)(self._function)
@@ -161,6 +163,26 @@ def _used_names(code: CodeType) -> set[str]:
     """Return the names that a function uses, those within its comprehensions too."""
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*map(_used_names, inner))
+
+
+@functools.cache
+def _load_without_scipy() -> None:
+    """Have Numba load what it knows of NumPy, but not SciPy's algebra to see whether it is there.
+
+    A kernel that multiplies matrices loads it when it is compiled. For all others it would be a
+    tenth of a second in every program, and two where the machine is busy.
+    """
+    if importlib.util.find_spec("scipy") is None:
+        return
+    from numba.core.registry import cpu_target
+    from numba.np import linalg
+
+    asked = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        cpu_target.target_context.refresh()
+    finally:
+        linalg.ensure_blas = asked
 
 
 @functools.cache
