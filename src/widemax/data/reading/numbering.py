@@ -151,13 +151,14 @@ def classes_of(
     stays = lengths >= min_length
     if not stays.any():
         raise ValueError(f"min_length = {min_length:,} leaves no sequence")
+    # Keys that go leave the others' counts alone; a short sequence takes some of each.
+    recounts = bool(lengths[~stays].any())
     lengths[~stays] = 0
     values, times = _left(coded, class_of, kept, lengths)
-    if len(values) < counts.sum():
+    if recounts:
         left_counts = torch.bincount(values, minlength=len(vocabulary))
-        if not torch.equal(left_counts, vocabulary.counts):
-            vocabulary, new_class_of = recounted(vocabulary.keys, left_counts, unknown)
-            values = new_class_of[values]
+        vocabulary, new_class_of = recounted(vocabulary.keys, left_counts, unknown)
+        values = new_class_of[values]
     if beside is not None:
         left = (class_of >= 0)[coded.codes] & np.repeat(stays, np.diff(coded.offsets))
         beside = beside[torch.from_numpy(left if kept is None else left & kept)]
