@@ -7,8 +7,10 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import FrameType
 
 from torch import Tensor
@@ -117,11 +119,13 @@ class Loop:
         self._chosen_metric: float | None = None
         self._stop_signal = 0
         self._published_step: int | None = None
+        self._writer: Executor | None = None
+        self._being_written: Future[None] | None = None
 
     def run(self) -> Progress:
         """Train to the end; on SIGINT or SIGTERM save and raise ``Interrupted``."""
         started = time.perf_counter() - self.progress.seconds
-        with self._listening():
+        with self._listening(), self._writing_beside():
             while not self.progress.finished:
                 step = self.progress.step
                 self.steps.take(step, self.plan.learning_rate(step, self._passed()))
@@ -131,7 +135,9 @@ class Loop:
                 self._after_step()
                 if self.together.stops(self._stop_signal) and not self.progress.finished:
                     self.save()
+                    self._wait_until_written()
                     raise Interrupted
+            self._wait_until_written()
         return self.progress
 
     def _passed(self) -> float:
@@ -195,6 +201,7 @@ class Loop:
     def _publish(self) -> None:
         """Make the model what it is after this step; once, where it is validated and then saved."""
         if self._published_step != self.progress.step:
+            self._wait_until_written()
             self.steps.publish()
             self._published_step = self.progress.step
 
@@ -205,6 +212,7 @@ class Loop:
 
     def save(self) -> None:
         """Save everything that the next step depends on."""
+        self._wait_until_written()
         progress, together = self.progress, self.together
         if together.decided(progress.step in self.store.steps()):
             return
@@ -217,15 +225,42 @@ class Loop:
         answers: Callable[[], dict[str, str | float]] = getattr(self.model, "table_answers", dict)
         with together.whole(self.store.root, self.model.state_dict(), tensors) as found:
             if together.writes:
-                self.store.save(
-                    progress.step,
-                    *found,
-                    rest,
-                    metric=metric,
-                    vectors=named(),
-                    answers=answers(),
+                self._write(
+                    partial(
+                        self.store.save,
+                        progress.step,
+                        *found,
+                        rest,
+                        metric=metric,
+                        vectors=named(),
+                        answers=answers(),
+                    )
                 )
         together.wait()
+
+    def _write(self, save: Callable[[], None]) -> None:
+        if self._writer is None:
+            save()
+        else:
+            self._being_written = self._writer.submit(save)
+
+    def _wait_until_written(self) -> None:
+        """Wait until what was saved is on disk; raise what kept it from there."""
+        being_written, self._being_written = self._being_written, None
+        if being_written is not None:
+            being_written.result()
+
+    @contextmanager
+    def _writing_beside(self) -> Iterator[None]:
+        """Write checkpoints while steps are taken, where these leave the model as it is."""
+        if self.together.size > 1 or not getattr(self.steps, "trains_copies", False):
+            yield
+            return
+        with ThreadPoolExecutor(1) as self._writer:
+            try:
+                yield
+            finally:
+                self._writer = None
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; return whether there is one."""

@@ -128,6 +128,8 @@ class Word2VecSteps:
     True
     """
 
+    trains_copies = True
+    """Whether the model stays as it was published, to be saved while steps are taken."""
     takes_jobs = True
     """Whether the jobs of a step can be shared by processes."""
     together: Together = ALONE
