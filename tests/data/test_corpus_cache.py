@@ -25,8 +25,8 @@ def readings(monkeypatch):
         calls.append(arguments)
         return plain(*arguments, **options)
 
-    plain = text._codes
-    monkeypatch.setattr(text, "_codes", counted)
+    plain = text.codes_of
+    monkeypatch.setattr(text, "codes_of", counted)
     return calls
 
 
@@ -85,14 +85,14 @@ def test_another_version_is_read_anew(path, readings, monkeypatch):
 
 
 def test_a_source_that_changes_while_it_is_read_is_not_kept(path, monkeypatch):
-    plain = text._codes
+    plain = text.codes_of
 
     def changing(*arguments, **options):
         corpus = plain(*arguments, **options)
         path.write_text("something else")
         return corpus
 
-    monkeypatch.setattr(text, "_codes", changing)
+    monkeypatch.setattr(text, "codes_of", changing)
     read_corpus(path, cache=True)
     assert kept_files(path.parent) == []
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
-from widemax.data.reading import text as text_module
+from widemax.data.reading import codes as codes_module
 from widemax.data.reading.files import decoded
 from widemax.data.reading.source import read_source
 from widemax.data.reading.tables import format_of, formats, recognise
@@ -162,8 +162,8 @@ def test_a_line_without_end_is_never_whole_in_memory(tmp_path, monkeypatch):
         sizes.append(len(data))
         return decoded(data, *arguments, **options)
 
-    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 2**12)
-    monkeypatch.setattr(text_module, "decoded", recording)
+    monkeypatch.setattr(codes_module, "_BLOCK_BYTES", 2**12)
+    monkeypatch.setattr(codes_module, "decoded", recording)
     path = tmp_path / "corpus"
     path.write_bytes(b"a word and " * 2**15)
     sequences, _ = read_corpus(path)

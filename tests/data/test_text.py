@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZ
-from widemax.data.reading import text as text_module
+from widemax.data.reading import codes as codes_module
 from widemax.data.reading import tokens as tokens_module
 from widemax.data.reading.text import encode_corpus, encode_text, read_corpus
 from widemax.data.sample_corpus import python_reference
@@ -34,7 +34,7 @@ def sentences_of(sequences, vocabulary):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 5)
+    monkeypatch.setattr(codes_module, "_BLOCK_BYTES", 5)
 
 
 @settings(max_examples=150, deadline=None)
@@ -42,7 +42,7 @@ def small_blocks(monkeypatch):
 def test_any_block_size_reads_the_same_sentences(lines, space, end, last_end, data):
     text = end.join(space.join(["", *line]) for line in lines) + end * last_end
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "_BLOCK_BYTES", data.draw(st.integers(1, 40)))
+        patch.setattr(codes_module, "_BLOCK_BYTES", data.draw(st.integers(1, 40)))
         sequences, vocabulary = encode_text(text)
     assert sentences_of(sequences, vocabulary) == [line for line in lines if line]
     counted = Counter(word for line in lines for word in line).most_common()
@@ -110,7 +110,7 @@ def test_the_end_of_a_line_is_a_word_like_any_other(lines, last_end, tokens, blo
     text = "\n".join(" ".join(line) for line in lines)
     expected = [[*line, "b"] for line in (lines if lines[-1] else lines[:-1])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(codes_module, "_BLOCK_BYTES", block_bytes)
         sequences, vocabulary = encode_text(
             text + "\n" * (last_end and bool(lines[-1])), end="b", tokens=tokens
         )
@@ -150,7 +150,7 @@ def test_words_by_regular_expression(lines, space, line_end, pattern, block_byte
     found = [re.findall(pattern, line.removesuffix("\r")) for line in text.split("\n")]
     expected = [words for line in found if (words := [word for word in line if word])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(codes_module, "_BLOCK_BYTES", block_bytes)
         if not expected:
             with pytest.raises(ValueError, match="must hold at least one word"):
                 encode_text(text, tokens=pattern)
@@ -173,7 +173,7 @@ def test_what_is_too_long_for_a_regular_expression(tmp_path, monkeypatch):
         read_corpus(path, tokens="x+")
     assert len(read_corpus(path, tokens="x")[0].values) == 70_000
     monkeypatch.setattr(tokens_module, "MAX_LINE_BYTES", 100)
-    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(codes_module, "_BLOCK_BYTES", 64)
     with pytest.raises(ValueError, match="corpus, line 2: a line of more than"):
         read_corpus(path, tokens="x")
 
@@ -213,7 +213,7 @@ def test_more_text_that_cannot_be(tmp_path):
 
 def test_the_reader_ends_before_its_file(tmp_path, monkeypatch):
     """An error in the first block leaves no thread that goes on with the next."""
-    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 2**16)
+    monkeypatch.setattr(codes_module, "_BLOCK_BYTES", 2**16)
     path = tmp_path / "corpus.gz"
     path.write_bytes(gzip.compress(b"a\0 " + b"word " * 2**20))
     before = threading.active_count()
@@ -228,7 +228,7 @@ def zstd():
 
 
 def test_zstd_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(codes_module, "_BLOCK_BYTES", 1000)
     compress = zstd().compress
     path = tmp_path / "corpus"
     path.write_bytes(compress(b"one two\n" * 999) + compress(b"three"))  # two frames, as pzstd
@@ -289,9 +289,9 @@ def test_codes_are_joined_over_the_ends_of_pieces(tmp_path, monkeypatch):
     path = tmp_path / "corpus"
     path.write_text("\n".join(" ".join(words[start : start + 7]) for start in range(0, 500, 7)))
     whole, vocabulary = read_corpus(path)
-    monkeypatch.setattr(text_module, "_FIRST_PIECE", 3)
-    monkeypatch.setattr(text_module, "_LARGEST_PIECE", 24)
-    monkeypatch.setattr(text_module, "_BLOCK_BYTES", 50)
+    monkeypatch.setattr(codes_module, "_FIRST_PIECE", 3)
+    monkeypatch.setattr(codes_module, "_LARGEST_PIECE", 24)
+    monkeypatch.setattr(codes_module, "_BLOCK_BYTES", 50)
     in_pieces, same = read_corpus(path)
     assert vocabulary.decode(in_pieces.values) == words
     assert same.keys.equals(vocabulary.keys)

@@ -67,6 +67,18 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
     assert run(program).splitlines()[-1] == "True False"
 
 
+def test_a_text_is_read_without_torch(tmp_path):
+    """It is read while torch is loaded."""
+    path = tmp_path / "text"
+    path.write_text("rum and tea\n")
+    program = f"""
+import sys
+from widemax.data.reading.ahead import codes_of
+print(codes_of({str(path)!r}, None, None)[0], "torch" in sys.modules)
+"""
+    assert run(program) == "[0 1 2] False\n"
+
+
 def loaded_by(verb, modules, code=0):
     """Return which modules the program loads for a verb that ends with this exit code."""
     program = f"""

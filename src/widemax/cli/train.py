@@ -9,7 +9,7 @@ import os
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,33 +120,53 @@ def train(
 
     if folder is None or not holds_run(folder):
         _check_there(source, settings)
-    with starting():
-        from widemax.distributed.ranks import joined_ranks, launched, restarted
-        from widemax.runs.folder.creating import check_free
-        from widemax.runs.source.configured import kind_of
+    with ExitStack() as beside:
+        if folder is not None and not print_config and not holds_run(folder):
+            beside.enter_context(_reading_ahead(source, settings))
+        with starting():
+            from widemax.distributed.ranks import joined_ranks, launched, restarted
+            from widemax.runs.folder.creating import check_free
+            from widemax.runs.source.configured import kind_of
 
-    if vocabulary_parallel and not launched():
-        raise ValueError(
-            "--vocabulary-parallel divides tables over processes, and this is one: start several "
-            "by torchrun --nproc-per-node N -m widemax train ..."
-        )
-    joined = joined_ranks(timeout=rank_timeout, vocabulary_parallel=vocabulary_parallel)
-    with joined as together, _notes_once(together):
-        # What is wrong with the folder is said before the source is looked for.
-        found = (resume or restarted()) and folder is not None and holds_run(folder)
-        resume = together.decided(found)
-        if folder is not None and resume:
-            asked = _resumed(folder, settings)
-        else:
-            if folder is not None and not print_config and together.writes:
-                check_free(folder)
-            asked = settings.resolved(kind_of(source, settings.given()))
-        if not print_config and folder is not None:
-            train_run(
-                source, folder, asked.config, resume=resume, vectors=vectors, together=together
+        if vocabulary_parallel and not launched():
+            raise ValueError(
+                "--vocabulary-parallel divides tables over processes, and this is one: start "
+                "several by torchrun --nproc-per-node N -m widemax train ..."
             )
-        elif together.writes:
-            typer.echo(show_config(asked, as_json=json))
+        joined = joined_ranks(timeout=rank_timeout, vocabulary_parallel=vocabulary_parallel)
+        with joined as together, _notes_once(together):
+            # What is wrong with the folder is said before the source is looked for.
+            found = (resume or restarted()) and folder is not None and holds_run(folder)
+            resume = together.decided(found)
+            if folder is not None and resume:
+                asked = _resumed(folder, settings)
+            else:
+                if folder is not None and not print_config and together.writes:
+                    check_free(folder)
+                asked = settings.resolved(kind_of(source, settings.given()))
+            if not print_config and folder is not None:
+                train_run(
+                    source, folder, asked.config, resume=resume, vectors=vectors, together=together
+                )
+            elif together.writes:
+                typer.echo(show_config(asked, as_json=json))
+
+
+def _reading_ahead(source: Place, settings: Settings) -> AbstractContextManager[None]:
+    """Begin to read a text while torch is loaded; what is no text, or wrong, is left for later."""
+    from widemax.data.reading import recognise
+    from widemax.data.reading.ahead import reading_ahead
+    from widemax.data.reading.tables import TEXT
+
+    with suppress(ValueError, OSError):
+        given = settings.given()
+        if isinstance(source, Path) and (given.get("kind") or recognise(source)) == TEXT:
+            config = settings.resolved(TEXT).config
+            # A regular expression needs torch itself, and a cache may have it all already.
+            others = (config.tokens, config.cache, config.validation_file, config.test_file)
+            if not any(others) and config.split != "files":
+                return reading_ahead(source, None, config.end or None)
+    return nullcontext()
 
 
 def _check_there(source: Place, settings: Settings) -> None:

@@ -9,7 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from widemax.data.reading.files import with_blanks
-from widemax.data.reading.numbering import Encoder
 from widemax.kernels.data import words as kernel
 from widemax.vocabulary.keys import first_row
 from widemax.vocabulary.spelling import quoted
@@ -124,6 +123,9 @@ class Pattern:
     too_long = f"a line of more than {MAX_LINE_BYTES:,} bytes, too long for a regular expression"
 
     def __init__(self, tokens: str, end: str | None) -> None:
+        # Here and not above: it loads torch, which a text cut at white space is read without.
+        from widemax.data.reading.numbering import Encoder
+
         self._pattern = _check_pattern(tokens)
         self._end = end
         self._encoder = Encoder(pl.String())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import DTypeLike, NDArray
+
+# Elsewhere memory without a file is the process's own by itself.
+_OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
 
 
 def unset(count: int, dtype: DTypeLike) -> NDArray[Any]:
@@ -21,8 +25,8 @@ def unset(count: int, dtype: DTypeLike) -> NDArray[Any]:
     >>> unset(3, np.float64).shape
     (3,)
     """
-    itemsize = np.dtype(dtype).itemsize
-    return torch.empty(count * itemsize, dtype=torch.uint8).numpy().view(dtype)
+    size = count * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size).view(dtype)
 
 
 def give_back() -> None:
