@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 
+@cache
 def _kernels() -> Any:
     """Return the products by tiles, which load Numba: a reader who trains nothing does not."""
     return import_module("widemax.kernels.products")

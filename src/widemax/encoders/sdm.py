@@ -10,6 +10,7 @@ from widemax.encoders.attention import SelfAttention, attend_rows, attention_poo
 from widemax.encoders.contexts import check_context, context_vectors, numbered_halves, vectors_at
 from widemax.encoders.dense import dense_rows
 from widemax.encoders.gate import gated
+from widemax.encoders.halves import fused_halves, halves_fit
 from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.recurrence import apart, read_rows
 from widemax.encoders.users import features_dimension, item_table, known_features
@@ -92,8 +93,12 @@ class SDMEncoder(nn.Module):
         """Return the user vectors, [B, D]."""
         context = check_context(context, self.num_classes)
         query = self._query(context, users)
-        named, num_recent, before, session = numbered_halves(context, self.short)
+        numbered = numbered_halves(context, self.short)
+        named, num_recent, before, session = numbered
         fields = self._fields(named)
+        both = (fields[0][0], numbered, query, self.lstm, self.attention)
+        if len(fields) == 1 and halves_fit(*both):
+            return fused_halves(*both, self.summary, self.gate)
         recent = _side_by_side([vectors[:num_recent] for vectors, _ in fields])
         short, pooled = self._short(recent, session, query), self._pooled(fields, before, query)
         fused: Tensor = self.dropout(gated(short, pooled, query, self.summary, self.gate))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.devices import by_kernels
-from widemax.kernels.sampling.distinct import rows_among
+from widemax.kernels.sampling.distinct import mark_hits, rows_among
 
 _FEW = 4
 _NEARLY_ALL = 1 - 2.0**-40
@@ -47,11 +47,11 @@ def _hits_of_shared(ids: Tensor, classes: Tensor) -> Tensor:
     """
     if not by_kernels(ids, classes):
         return ids == classes[:, None]
-    rows = torch.from_numpy(rows_among(classes.numpy(), ids.numpy()))
-    if len(rows) == 0:
+    rows = rows_among(classes.numpy(), ids.numpy())
+    if not len(rows):
         return torch.zeros_like(ids, dtype=torch.bool).expand(len(classes), -1)
-    hits = torch.zeros(len(classes), len(ids), dtype=torch.bool, device=ids.device)
-    hits[rows] = ids == classes[rows, None]
+    hits = torch.zeros(len(classes), len(ids), dtype=torch.bool)
+    mark_hits(hits.numpy(), rows, classes.numpy(), ids.numpy())
     return hits
 
 

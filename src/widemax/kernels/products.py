@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit, prange
+from widemax.kernels.encoders.register_rows import space_for
 from widemax.kernels.registers import unowned
 from widemax.kernels.threads import num_blocks
 from widemax.kernels.tiles import DEPTH_STEP, HEIGHT, WIDTH, multiply_tile
@@ -61,6 +62,14 @@ def product(left: Matrix, right: Matrix) -> Matrix:
 
 
 @njit(cache=True, nogil=True)
+def multiplied(left: Matrix, right: Matrix) -> Matrix:
+    """Return what ``product`` does, to another kernel and by its thread."""
+    out = space_for(len(left), right.shape[1])
+    _multiply_rows(left, panels_of(right), out)
+    return out
+
+
+@njit(cache=True, nogil=True)
 def _multiply_rows(left: Matrix, panels: Matrix, out: Matrix) -> None:
     left, panels, out = unowned(left, panels, out)
     whole = len(left) - len(left) % HEIGHT
@@ -98,6 +107,14 @@ def product_over_rows(left: Matrix, right: Matrix) -> Matrix:
         _sum_rows(0, len(out), left, right, out)
     else:
         _sum_in_blocks(blocks, left, right, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def summed_over_rows(left: Matrix, right: Matrix) -> Matrix:
+    """Return what ``product_over_rows`` does, to another kernel and by its thread."""
+    out = space_for(left.shape[1], right.shape[1])
+    _sum_rows(0, len(out), left, right, out)
     return out
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import torch
 from torch import Tensor
-from torch.optim.adam import adam as torchs_adam
 from torch.optim.optimizer import ParamsT
 
 from widemax.devices import by_kernels
@@ -98,7 +99,8 @@ class RowAdam(RowOptimizer):
 
     def _update_together(self, parameters: list[Tensor], group: Group) -> list[Tensor]:
         """Have torch's Adam update those of dense gradients, mostly so small that calls count."""
-        others, given = [], []
+        others: list[Tensor] = []
+        given: defaultdict[torch.dtype, list[tuple[Tensor, Tensor, State]]] = defaultdict(list)
         for parameter in parameters:
             grad = parameter.grad
             if grad is None or grad.is_sparse or not _torch_takes(parameter, grad):
@@ -109,24 +111,9 @@ class RowAdam(RowOptimizer):
             if state["step"].dim():
                 others.append(parameter)
             else:
-                count = state["step"].to(torch.float32)
-                given.append((parameter, grad, state["exp_avg"], state["exp_avg_sq"], count))
-                state["step"] += 1
-        if given:
-            weights, grads, means, squares, counts = map(list, zip(*given, strict=True))
-            beta1, beta2 = group["betas"]
-            torchs_adam(
-                *(weights, grads, means, squares, [], counts),
-                fused=True,
-                amsgrad=False,
-                beta1=beta1,
-                beta2=beta2,
-                lr=float(group["lr"]),
-                weight_decay=float(group["weight_decay"]),
-                eps=group["eps"],
-                maximize=False,
-                decoupled_weight_decay=group["decoupled_weight_decay"],
-            )
+                given[parameter.dtype].append((parameter, grad, state))
+        for together in given.values():
+            _update_densely(together, group)
         return others
 
     def _has_kernel(self, parameter: Tensor, state: State) -> bool:
@@ -140,6 +127,37 @@ class RowAdam(RowOptimizer):
             *(as_rows(state["exp_avg"]), as_rows(state["exp_avg_sq"]), state["step"].numpy()),
             *(float(group["lr"]), beta1, beta2, group["eps"], *decay_of(group)),
         )
+
+
+def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> None:
+    """Update parameters of one type by what torch's ``adam(fused=True)`` calls when it has looked.
+
+    To look at a dozen small parameters takes longer than to update them.
+    """
+    weights, grads, states = (list(each) for each in zip(*given, strict=True))
+    steps = [state["step"] for state in states]
+    torch._foreach_add_(steps, 1)
+    as_tensors: dict[int, Tensor] = {}  # mostly one: of a parameter that came later it is another
+    for step in map(int, steps):
+        if step not in as_tensors:
+            as_tensors[step] = torch.tensor(float(step), dtype=torch.float32)
+    fused = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+    beta1, beta2 = group["betas"]
+    fused(
+        weights,
+        grads,
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [],
+        [as_tensors[int(step)] for step in steps],
+        amsgrad=False,
+        lr=float(group["lr"]),
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=float(group["weight_decay"]),
+        eps=group["eps"],
+        maximize=False,
+    )
 
 
 def _torch_takes(parameter: Tensor, grad: Tensor) -> bool:

@@ -85,7 +85,12 @@ class RowOptimizer(Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, as in torch."""
-        _zero_grad(self, set_to_none)
+        if not set_to_none:
+            _zero_grad(self, set_to_none)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def state_dict(self) -> StateDict:
         """Return the state of the optimiser, as in torch."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from widemax.declarations import declare
-from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler, uniform_log_prob
+from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler, log_expected_count, uniform_log_prob
 
 
 @declare.sampler("uniform", options=DRAWN, traits=[*DRAWS, "kernel"])
@@ -43,6 +43,15 @@ class UniformSampler(DrawnSampler):
     ) -> Tensor:
         """Return independent draws, int64 of the given shape."""
         return torch.randint(self.num_classes, shape, device=device, generator=generator)
+
+    def _log_counts(
+        self, ids: Tensor, targets: Tensor, tries: Tensor | None, num_samples: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the log expected counts of candidates and targets, which are all the same."""
+        if self.per_example:
+            return super()._log_counts(ids, targets, tries, num_samples)
+        count = log_expected_count(self.log_prob(ids.new_zeros(1)), num_samples, tries)
+        return count.repeat(len(ids)), count.expand(targets.shape).contiguous()
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return −log V for each id."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from widemax.devices import by_kernels
-
 
 class NonFiniteError(ValueError):
     """A loss, gradient or parameter became NaN or infinite, at ``step`` and in ``tensor``."""
@@ -37,11 +35,10 @@ def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
     step 7: weight holds inf, a finite number is needed
     """
     grads = [each.grad for each in model.parameters() if each.grad is not None]
-    if not by_kernels(losses):
-        # All of it in one number, for the device must be waited for until it can be read.
-        sums = [_entries(each).sum().double() for each in (losses, *grads)]
-        if math.isfinite(torch.stack(sums).sum().item()):
-            return
+    entries = [_entries(each) for each in (losses, *grads)]
+    # All of it in one number, for a device must be waited for until it can be read.
+    if math.isfinite(torch.stack([each.sum() for each in entries]).sum().item()):
+        return
     if _is_finite(losses) and all(map(_is_finite, grads)):
         return
     for name, tensor in _suspects(model, losses):

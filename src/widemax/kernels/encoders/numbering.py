@@ -25,37 +25,42 @@ def number_rows(context: Ids, last: int) -> tuple[Ids, int, Ids, Ids]:
     ([5, 9, 7], 2, [[2], [-1]], [[0, 1], [0, -1]])
     """
     rows, width = context.shape
-    lengths = np.zeros(rows, np.int64)
+    # Of each row how many classes it has, and at which place the last ones begin.
+    lengths, starts = np.zeros(rows, np.int64), np.full(rows, width, np.int64)
+    largest = _ABSENT
     for row in range(rows):
-        for place in range(width):
-            lengths[row] += context[row, place] >= 0
+        for place in range(width - 1, -1, -1):
+            if context[row, place] >= 0:
+                starts[row] = place if lengths[row] < last else starts[row]
+                lengths[row] += 1
+                largest = max(largest, context[row, place])
     longest = lengths.max() if rows else 0
     before = np.full((rows, max(0, longest - last)), _ABSENT, np.int64)
     recent = np.full((rows, min(last, longest)), _ABSENT, np.int64)
     known = lengths.sum()
     shift = hash_shift(2 * known)
-    slots = empty_table(shift)
-    numbers = np.empty(len(slots), np.int64)
-    named = np.empty(known, np.int64)
+    # Where there are fewer classes than a table of hashes has slots, each has a slot of its own.
+    hashes = largest >= 2 * known
+    slots = empty_table(shift) if hashes else np.empty(0, np.int64)
+    numbers = np.full(len(slots) if hashes else largest + 1, _ABSENT, np.int64)
+    named = np.empty(min(known, len(numbers)), np.int64)
     count, of_recent = 0, 0
     for part in range(2):
+        into = before if part else recent
         for row in range(rows):
-            seen, first = 0, max(0, lengths[row] - last)
-            for place in range(width):
+            seen = 0
+            for place in range(0 if part else starts[row], starts[row] if part else width):
                 key = context[row, place]
                 if key < 0:
                     continue
-                seen += 1
-                if (seen > first) == (part == 1):
-                    continue
-                slot = slot_of(slots, key, shift)
-                if slots[slot] != key:
-                    slots[slot], numbers[slot], named[count] = key, count, key
+                slot = slot_of(slots, key, shift) if hashes else key
+                if numbers[slot] < 0:
+                    if hashes:
+                        slots[slot] = key
+                    numbers[slot], named[count] = count, key
                     count += 1
-                if part:
-                    before[row, seen - 1] = numbers[slot]
-                else:
-                    recent[row, seen - 1 - first] = numbers[slot]
+                into[row, seen] = numbers[slot]
+                seen += 1
         if not part:
             of_recent = count
     return named[:count], of_recent, before, recent

@@ -72,7 +72,7 @@ def pooled_sessions(
     attention = torch.empty(rows, heads, width, whole(width))  # up to each length
     weights, projected = torch.empty(rows, whole(width)), torch.empty(len(states), len(weight))
     found = [each.numpy() for each in (pooled, mixed, attention, weights, projected)]
-    _pool(states, panels, lengths, queries, by_value, _f(scale), *found)
+    pool_into(states, panels, lengths, queries, by_value, _f(scale), *found)
     return found
 
 
@@ -81,11 +81,15 @@ def _whole_rows(rows: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _pool(
+def pool_into(
     states: Matrix, panels: Matrix, lengths: Ids, queries: Matrix, by_value: Matrix,
     scale: np.float32, pooled: Matrix, mixed: Matrix, attention: Matrix, weights: Matrix,
     projected: Matrix,
 ) -> None:  # fmt: skip
+    """Do what ``pooled_sessions`` does, by ``panels_of`` weightᵀ; all from ``pooled`` is written.
+
+    ``pooled`` and ``mixed`` are zeros before.
+    """
     (heads, dimension), places = by_value.shape[1:], attention.shape[3]
     own, asked = room_for(places, dimension), room_for(places, projected.shape[1] // (2 * heads))
     seen, two = room_for(places, places), room_for(2, places)

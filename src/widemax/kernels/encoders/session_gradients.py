@@ -40,7 +40,8 @@ from widemax.kernels.tiles import HEIGHT, WIDTH, multiply_tile
 
 _f = np.float32
 _AHEAD = 2  # sessions: so long before its turn one is asked for
-_SPARE = 4  # rows behind the last session, for what is written in fours
+SPARE = 4
+"""Rows behind the last session, for what is written in fours."""
 
 _multiply: Any = multiply_tile  # numba's own type counts the argument that it adds
 
@@ -64,21 +65,25 @@ def spread_sessions(
     row, also where one stands for all.
     """
     rows, heads, dimension = by_mixed.shape
-    by_states = torch.empty(len(states) + _SPARE, dimension)
+    by_states = torch.empty(len(states) + SPARE, dimension)
     by_weight = torch.zeros(len(weight), dimension)
     by_queries, by_values = torch.zeros(rows, dimension), torch.zeros(rows, heads, dimension)
     found = [each.numpy() for each in (by_states, by_weight, by_queries, by_values)]
     given = (states, weight, lengths, queries, by_value, _f(scale), attention, weights, projected)
-    _spread(by_pooled, by_mixed, *given, *found)
+    spread_into(by_pooled, by_mixed, *given, *found)
     return [found[0][: len(states)], *found[1:]]
 
 
 @njit(cache=True, nogil=True)
-def _spread(
+def spread_into(
     by_pooled: Matrix, by_mixed: Matrix, states: Matrix, weight: Matrix, lengths: Ids,
     queries: Matrix, by_value: Matrix, scale: np.float32, attention: Matrix, weights: Matrix,
     projected: Matrix, by_states: Matrix, by_weight: Matrix, by_queries: Matrix, by_values: Matrix,
 ) -> None:  # fmt: skip
+    """Do what ``spread_sessions`` does; all from ``by_states`` is written.
+
+    That has ``SPARE`` rows more than the states, all others are zeros before.
+    """
     (heads, dimension), (width, places) = by_value.shape[1:], attention.shape[2:]
     # What the gradient of a state is a sum of, and how much of each there is in it: of the gradient
     # of the mean its weight, of the query the gradient of its score, and two for each head.
@@ -86,7 +91,7 @@ def _spread(
     own, along = room_for(places, dimension), room_for(2 * heads, places)
     seen, by_seen = room_for(places, places), room_for(places, places)
     # Of the queries and keys of a few rows.
-    by_projected = room_for(HEIGHT * width + _SPARE, len(weight))
+    by_projected = room_for(HEIGHT * width + SPARE, len(weight))
     _spread_rows(
         by_pooled, by_mixed, states, weight, lengths, queries, by_value, scale, attention, weights,
         projected, by_states, by_weight, by_queries, by_values, parts, shares, own, along, seen,
@@ -156,16 +161,16 @@ def _spread_rows(
                 query, key = 2 * head * size, (2 * head + 1) * size
                 asked = projected[start : start + width, query:key]
                 keys = projected[start : start + width, key : key + size]
-                by_asked = by_projected[first : first + width + _SPARE, query:key]
-                by_keys = by_projected[first : first + width + _SPARE, key : key + size]
+                by_asked = by_projected[first : first + width + SPARE, query:key]
+                by_keys = by_projected[first : first + width + SPARE, key : key + size]
                 for place in range(0, length, 4):
                     sum_four_by_column(by_asked, place, keys, by_seen, length)
                     sum_four_rows(by_keys, place, asked, by_seen, length)
-            into = by_states[start : start + width + _SPARE]
+            into = by_states[start : start + width + SPARE]
             for place in range(0, length, 4):
                 sum_four_by_column(into, place, parts, shares, 2 + 2 * heads)
         # Of what is behind the last place nothing comes; sums were written there, in fours.
-        for place in range(length, width + _SPARE):
+        for place in range(length, width + SPARE):
             clear(by_states, start + place)
             clear(by_projected, first + place)
         if row % HEIGHT == HEIGHT - 1 or row == len(lengths) - 1:

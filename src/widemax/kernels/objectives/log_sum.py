@@ -170,14 +170,19 @@ def row_log_sums(
     return top, log_sum, scale
 
 
+@njit(cache=True, nogil=True)
 def count_extent(log_count: Matrix) -> Matrix:
     """Return the lowest log count of each row of them, and how far above it the highest is.
 
     >>> count_extent(np.array([[1.0, 3.0, 2.0]], np.float32)).tolist()
     [[1.0, 2.0]]
     """
-    lowest = log_count.min(axis=1, initial=np.inf)
-    extent: Matrix = np.stack([lowest, log_count.max(axis=1, initial=-np.inf) - lowest], axis=1)
+    extent = np.empty((len(log_count), 2), log_count.dtype)
+    for row in range(len(log_count)):
+        lowest, highest = _INF, -_INF
+        for count in log_count[row]:
+            lowest, highest = min(lowest, count), max(highest, count)
+        extent[row, 0], extent[row, 1] = lowest, highest - lowest
     return extent
 
 

@@ -73,3 +73,17 @@ def rows_among(classes: Ids, ids: Ids) -> Ids:
             rows[found] = row
             found += 1
     return rows[:found]
+
+
+@njit(cache=True, nogil=True)
+def mark_hits(hits: NDArray[np.bool_], rows: Ids, classes: Ids, ids: Ids) -> None:
+    """Write to some rows of ``hits`` [B, S] which ids [S] are the class [B] of the row.
+
+    >>> hits = np.zeros((2, 3), np.bool_)
+    >>> mark_hits(hits, np.array([1]), np.array([7, 3]), np.array([3, 5, 7]))
+    >>> hits.tolist()
+    [[False, False, False], [True, False, False]]
+    """
+    for row in rows:
+        for place in range(len(ids)):
+            hits[row, place] = ids[place] == classes[row]

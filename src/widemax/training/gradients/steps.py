@@ -243,7 +243,8 @@ class GradientSteps:
         self._go_to(self.device)
         if self._mean is not None:
             self._mean.hide()
-        self.model.train()
+        if not self.model.training:  # as validation leaves it; to go through all parts takes time
+            self.model.train()
         self.optimizer.zero_grad()
         rows = self.together.own_rows(self._rows(step), step=step)
         if self._parts is not None:
