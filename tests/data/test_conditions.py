@@ -48,6 +48,34 @@ def test_a_typed_column_may_be_named_twice(tmp_path):
     assert items_where(path, "qty > 1 and qty < 3") == ["b"]
 
 
+def test_a_text_is_not_compared_with_a_fraction_letter_by_letter(tmp_path):
+    """Polars takes 3.9 for a text there, so that 10 came before it."""
+    path = tmp_path / "log.csv"
+    path.write_text("user,item,stars,size\na,x,n/a,3.9\na,y,10,b\nb,z,3,'\n")
+    with pytest.raises(ValueError, match=r"text in column stars, row 1 \('n/a'\); try_cast\(stars"):
+        items_where(path, "stars > 3.9")
+    with pytest.raises(ValueError, match=r"size, row 2 \('b'\) and column stars, row 1"):
+        items_where(path, "size = 'b' or stars in (3.5, 4)")
+    assert items_where(path, "try_cast(stars as double) > 3.9") == ["y"]
+    assert items_where(path, "size = '3.9'") == ["x"]
+    typed = tmp_path / "log.jsonl"
+    typed.write_text('{"user": 1, "item": 2, "stars": "10"}\n')
+    with pytest.raises(
+        ValueError, match=r"where = 'stars > 3.9' cannot be asked: .* column stars;"
+    ):
+        items_where(typed, "stars > 3.9")
+
+
+def test_between_semicolons_numbers_may_have_decimal_commas(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("user;item;stars;size\nann;x;10,0;1,2\nann;y;3,5;\nbob;z;4;1,2,3\n")
+    assert items_where(path, "stars >= 4") == ["x", "z"]
+    assert items_where(path, "size = '1,2,3'") == ["z"]
+    assert read_source(path, weight_column="stars").sequences.weights.tolist() == [10.0, 3.5, 4.0]
+    path.write_text("user\titem\tpair\nann\tx\t1,2\nann\ty\t3,4\n")
+    assert items_where(path, "pair = '1,2'") == ["x"]
+
+
 WITH_GAPS = {
     "csv": 'user,sku,ts\n1,a,1\n,b,2\n2,,3\n2,"",4\n,,5\n3,c,\n3,d,7\n',
     "jsonl": '{"user": 1, "sku": "a", "ts": 1}\n{"user": null, "sku": "", "ts": 2}\n{"sku": "d"}\n',
