@@ -76,6 +76,24 @@ def test_between_semicolons_numbers_may_have_decimal_commas(tmp_path):
     assert items_where(path, "pair = '1,2'") == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "log.csv: all rows count alike: nothing reads 'Rating', 'event', as where, "),
+        ({"where": "rating > 1"}, ""),
+        ({"weight_column": "Rating"}, ""),
+        ({"event_column": "event", "event_weights": "buy=1"}, ""),
+    ],
+)
+def test_ratings_and_events_that_nothing_reads_are_named(asked, said, tmp_path, caplog):
+    path = tmp_path / "log.csv"
+    path.write_text("user,item,Rating,event\na,x,4,buy\nb,y,5,buy\n")
+    asked = {name: value.replace("rating", '"Rating"') for name, value in asked.items()}
+    read_source(path, **asked)
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.records)
+
+
 WITH_GAPS = {
     "csv": 'user,sku,ts\n1,a,1\n,b,2\n2,,3\n2,"",4\n,,5\n3,c,\n3,d,7\n',
     "jsonl": '{"user": 1, "sku": "a", "ts": 1}\n{"user": null, "sku": "", "ts": 2}\n{"sku": "d"}\n',

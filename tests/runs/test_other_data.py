@@ -82,6 +82,12 @@ def test_others_are_asked_for_their_last_item(histories, run, tmp_path):
         run.read_other(write_log(tmp_path / "new.csv", ["u,1,2", "u,2,3"]), histories="run")
 
 
+def test_a_log_of_another_catalogue_is_said_to_have_none_of_the_items(run, tmp_path):
+    other = write_log(tmp_path / "other.csv", ["a,900,1", "a,901,2"])
+    with pytest.raises(ValueError, match="of its 2 rows 0 have an item of the run"):
+        run.read_other(other)
+
+
 def test_a_format_that_its_content_does_not_show_is_named(run, tmp_path):
     lists = tmp_path / "lists"
     lists.write_text("\n".join(f"{user} {user % 12} {(user + 1) % 12}" for user in range(50, 60)))
