@@ -68,10 +68,10 @@ def test_a_text_is_not_compared_with_a_fraction_letter_by_letter(tmp_path):
 
 def test_between_semicolons_numbers_may_have_decimal_commas(tmp_path):
     path = tmp_path / "log.csv"
-    path.write_text("user;item;stars;size\nann;x;10,0;1,2\nann;y;3,5;\nbob;z;4;1,2,3\n")
+    path.write_text("user;item;stars;size\nann;x;1.010,0;1,2\nann;y;3,5;\nbob;z;4;1,2,3\n")
     assert items_where(path, "stars >= 4") == ["x", "z"]
     assert items_where(path, "size = '1,2,3'") == ["z"]
-    assert read_source(path, weight_column="stars").sequences.weights.tolist() == [10.0, 3.5, 4.0]
+    assert read_source(path, weight_column="stars").sequences.weights.tolist() == [1010.0, 3.5, 4.0]
     path.write_text("user\titem\tpair\nann\tx\t1,2\nann\ty\t3,4\n")
     assert items_where(path, "pair = '1,2'") == ["x"]
 

@@ -53,7 +53,7 @@ def test_users_of_the_run_are_asked_from_what_they_had_there(run, tmp_path):
     assert run.evaluate_on(other, ks=(1,)).metrics()["hit_rate@1"] > 0.8
     said = evaluated(run.folder, "--data", later, "-k", 1)
     assert "asked from what users had in the run's log" in said.stdout
-    assert "1 of 22 are unknown to the run; 1 users skipped" in said.stdout
+    assert "1 of 22 are unknown to the run; 1 user skipped" in said.stdout
 
 
 def test_a_log_whose_users_had_all_of_it_before_is_said_to_be_so(run, tmp_path):

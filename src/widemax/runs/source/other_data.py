@@ -62,7 +62,8 @@ class OtherData:
         if self.unknown:
             text += f"; {self.unknown:,} of {self.values:,} are unknown to the run"
         if self.skipped:
-            text += f"; {self.skipped:,} users skipped, of whom too little is known"
+            users = "1 user" if self.skipped == 1 else f"{self.skipped:,} users"
+            text += f"; {users} skipped, of whom too little is known"
         return text
 
 

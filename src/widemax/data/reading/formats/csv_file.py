@@ -27,7 +27,7 @@ from widemax.vocabulary.spelling import quoted
 
 _SEPARATORS = ("\t", ",", ";")
 _SEMICOLON = ";"
-_NUMBER_WITH_COMMA = r"^\s*[+-]?\d+(,\d+)?\s*$"
+_NUMBER_WITH_COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?\s*$"
 _EARLIEST_EPOCH = 1e8  # 1973 in seconds; ratings and counts are smaller
 
 
@@ -90,11 +90,13 @@ def _fields_of(line: str, separator: str) -> list[str]:
 
 
 def _with_points(column: pl.Series) -> pl.Series:
-    """Return a column of numbers with points for decimal commas, any other column as it is."""
+    """Return a column of numbers such as 1.234,5 as 1234.5, any other column as it is."""
     if not column.str.contains(",", literal=True).any():
         return column
     are_numbers = column.str.contains(_NUMBER_WITH_COMMA) | (column == "")
-    return column.str.replace(",", ".", literal=True) if are_numbers.all() else column
+    if not are_numbers.all():
+        return column
+    return column.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
 
 
 def _csv(text: str, path: Path) -> pl.DataFrame:
