@@ -26,6 +26,7 @@ _POLARS_UNITS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _EARLIEST, _LATEST = 1e8, 1e10
 _SECONDS_A_DAY = 86_400
 _MOST_LISTED = 20
+_A_ROW = "a row is to have one user and one item"
 
 MISSING_ID, MISSING_TIME = "the id is missing", "the time is missing"
 """What a fault says of a cell with nothing in it."""
@@ -49,6 +50,8 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     _check_present(column, fault, MISSING_ID)
     if column.dtype == pl.String:
         return _numbers_if_all_are(column, fault) if from_text else column
+    if column.dtype.is_nested():
+        raise fault(0, f"an id must be a whole number or a string, got a {column.dtype}; {_A_ROW}")
     if not column.dtype.is_integer():
         value = f"{column[0]} ({column.dtype})" if len(column) else column.dtype
         raise fault(0, f"an id must be a whole number or a string, got {value}")

@@ -27,6 +27,7 @@ from widemax.vocabulary.spelling import quoted
 
 _SEPARATORS = ("\t", ",", ";")
 _SEMICOLON = ";"
+_JSON_ARRAY = "[{"
 _NUMBER_WITH_COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?\s*$"
 _EARLIEST_EPOCH = 1e8  # 1973 in seconds; ratings and counts are smaller
 
@@ -48,7 +49,7 @@ class CsvFormat(TableFormat):
         """
         first = head.lines[0]
         separator = _separator_of(first)
-        if not separator:
+        if not separator or first.startswith(_JSON_ARRAY):
             return False
         fields = _fields_of(first, separator)
         if names_a_log(fields) or (separator != "\t" and all(map(_is_number, fields))):
