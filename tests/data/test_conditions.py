@@ -66,6 +66,20 @@ def test_a_text_is_not_compared_with_a_fraction_letter_by_letter(tmp_path):
         items_where(typed, "stars > 3.9")
 
 
+def test_times_are_compared_with_dates(tmp_path):
+    path, text = tmp_path / "log.parquet", tmp_path / "log.csv"
+    log = pl.DataFrame({"user": [1, 1], "item": ["a", "b"], "at": ["2026-01-01", "2026-02-01"]})
+    log.with_columns(pl.col("at").str.to_datetime(time_zone="Europe/Berlin")).write_parquet(path)
+    log.write_csv(text)
+    for file, wrong, right in (
+        (path, "at > '2026-01-15'", "at > date '2026-01-15'"),
+        (text, "at > date '2026-01-15'", "at > '2026-01-15'"),
+    ):
+        with pytest.raises(ValueError, match=r"cannot be asked: .* write date '2026-12-31' for"):
+            items_where(file, wrong)
+        assert items_where(file, right) == ["b"]
+
+
 def test_between_semicolons_numbers_may_have_decimal_commas(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("user;item;stars;size\nann;x;1.010,0;1,2\nann;y;3,5;\nbob;z;4;1,2,3\n")

@@ -42,12 +42,12 @@ def rows_where(
         if missing := [name for name in named if name not in there]:
             raise ValueError(f"there is no column {missing[0]!r}: there are {listed(there)}")
         if typed:
-            with _texts_named(table.select(named).head(1).collect()):
+            with _texts_explained(table.select(named).head(1).collect()):
                 table.head(0).select(condition).collect()
             return table.filter(condition)
         frame = table.collect()
         compared = frame.select(_as_compared(frame[name], is_id=name in ids) for name in named)
-        with _texts_named(compared):
+        with _texts_explained(compared):
             chosen = compared.select(condition).to_series().fill_null(False)
         # The rows as they were: a column of ids must not become one of fractions.
         return frame.filter(chosen).lazy()
@@ -66,11 +66,19 @@ def _with_floats(where: str) -> str:
 
 
 @contextmanager
-def _texts_named(compared: pl.DataFrame) -> Iterator[None]:
-    """Have the error of a text that is compared with a number name the row that has the text."""
+def _texts_explained(compared: pl.DataFrame) -> Iterator[None]:
+    """Have the error of a text that is compared with a time or a number say what to write.
+
+    It names the row with the text that is no number.
+    """
     try:
         yield
     except (pl.exceptions.ComputeError, pl.exceptions.InvalidOperationError) as error:
+        if "date/datetime/time" in str(error):
+            raise ValueError(
+                "a time cannot be compared with a text: write date '2026-12-31' for columns of "
+                "times, and '2026-12-31' for columns of text"
+            ) from error
         texts = [column for column in compared if column.dtype == pl.String]
         if "string" not in str(error).lower() or not texts:
             raise
