@@ -182,7 +182,7 @@ def words(tmp_path_factory):
     [
         (["similar", "RUN", "cot"], "widemax: 'cot' is not among the 8 keys of .*; nearest: 'cat'"),
         (["similar", "RUN", "ITEM"], "'ITEM' is not among the 8 keys of .*, such as 'the', '"),
-        (["similar", "nowhere", "cat"], "nowhere is not the folder of a run"),
+        (["similar", "nowhere", "cat"], "nowhere is not the folder of a run: there is nothing of"),
         (["recommend", "RUN"], "give either --user or --history"),
         (["recommend", "RUN", "--user", "ann"], "has no users: give a history instead"),
         (["export", "RUN", "file", "--to", "word2vek"], "did you mean 'word2vec'"),
@@ -399,7 +399,7 @@ def test_fewer_samples_than_asked_for_are_said(
     source, folder = words.parent.parent / "text", tmp_path / "run"
     code, _ = call(monkeypatch, capsys, "train", source, "--folder", folder, "--steps", "1", *flags)
     assert code == 0
-    assert ("is more than there are to choose from: 4 are drawn" in caplog.text) == said
+    assert ("4 classes are drawn in place of num_samples = " in caplog.text) == said
 
 
 def test_a_plugin_cannot_claim_a_setting_of_every_run(tmp_path):

@@ -5,6 +5,8 @@ import random
 import pytest
 
 from widemax.cli import main
+from widemax.cli.train import _Display
+from widemax.training.loop import Progress
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,26 @@ def test_a_warning_comes_once_and_can_be_followed(log, tmp_path, capfd):
     assert "expected more than once" not in usual
 
 
+@pytest.mark.filterwarnings("default:sampled_softmax:UserWarning")
+def test_an_audit_has_its_own_note_of_it(log, tmp_path, capfd):
+    train(capfd, log, tmp_path / "run", "--sampler", "in-batch", "--batch-size", "64")
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", str(tmp_path / "run"), "--draws", "20"])
+    printed = capfd.readouterr()
+    assert not stopped.value.code, printed.err
+    assert "note: A target is expected" in printed.out
+    assert "expected more than once" not in printed.err
+
+
+def test_the_speed_is_that_since_the_last_line():
+    display = _Display(quiet=True)
+    said = []
+    display.say = said.append
+    for step, seconds in ((10, 10.0), (110, 11.0)):  # the first step compiles
+        display.validation(Progress(step=step, seconds=seconds), {})
+    assert [line.split()[-2] for line in said] == ["1.0", "100"]
+
+
 @pytest.mark.parametrize("head", ["sparsemax", "entmax-1.5", "top-k-softmax"])
 def test_a_sparse_head_is_validated_by_what_is_finite(head, log, tmp_path, capfd):
     few = ("--top-k", "2") if head == "top-k-softmax" else ()
@@ -112,5 +134,5 @@ def test_an_infinite_validation_is_said(log, tmp_path, capfd):
 
 def test_fewer_draws_than_asked_for_are_said(log, tmp_path, capfd):
     said = train(capfd, log, tmp_path / "run", "--num-samples", "1024")
-    assert "num_samples = 1,024 is more than there are to choose from: " in said
-    assert "are drawn, half of the classes, as they are to be distinct (--unique)" in said
+    assert "classes are drawn in place of num_samples = 1,024: " in said
+    assert "distinct ones (--unique) are half of all at most" in said

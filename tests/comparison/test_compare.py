@@ -117,7 +117,7 @@ def test_a_comparison_that_was_killed_ends_with_the_same_table(race, log, tmp_pa
     [
         (["--heads", "ful"], "heads must be one of"),
         (["--head", "full"], "--head is not for compare: --heads names them"),
-        (["--steps", "5"], "--steps is not for compare: it is decided here"),
+        (["--steps", "5"], "--steps is not for compare: all output layers have the"),
         (["--budget", "soon"], "budget must be a time such as 90s, 10m or 2h, got 'soon'"),
         (["--heads", "full"], "a comparison needs two output layers"),
         (["--equal", "luck"], "equal must be one of time, steps, got 'luck'"),
@@ -145,7 +145,7 @@ def test_a_budget_that_does_not_do_for_measuring_is_refused_before_that(log, tmp
     folder = tmp_path / "comparison"
     said = forked.run([*compared(log, folder), "--budget=4s"])
     assert said.returncode == 2
-    assert "budget = 4 s is too short: 2 output layers take 4 s at the least" in said.stderr
+    assert "budget = 4 s is too short: 2 output layers take 5 s at the least" in said.stderr
     assert not any(folder.iterdir())
 
 

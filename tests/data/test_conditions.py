@@ -48,6 +48,66 @@ def test_a_typed_column_may_be_named_twice(tmp_path):
     assert items_where(path, "qty > 1 and qty < 3") == ["b"]
 
 
+def test_a_text_is_not_compared_with_a_fraction_letter_by_letter(tmp_path):
+    """Polars takes 3.9 for a text there, so that 10 came before it."""
+    path = tmp_path / "log.csv"
+    path.write_text("user,item,stars,size\na,x,n/a,3.9\na,y,10,b\nb,z,3,'\n")
+    with pytest.raises(ValueError, match=r"text in column stars, row 1 \('n/a'\); try_cast\(stars"):
+        items_where(path, "stars > 3.9")
+    with pytest.raises(ValueError, match=r"size, row 2 \('b'\) and column stars, row 1"):
+        items_where(path, "size = 'b' or stars in (3.5, 4)")
+    assert items_where(path, "try_cast(stars as double) > 3.9") == ["y"]
+    assert items_where(path, "size = '3.9'") == ["x"]
+    typed = tmp_path / "log.jsonl"
+    typed.write_text('{"user": 1, "item": 2, "stars": "10"}\n')
+    with pytest.raises(
+        ValueError, match=r"where = 'stars > 3.9' cannot be asked: .* column stars;"
+    ):
+        items_where(typed, "stars > 3.9")
+
+
+def test_times_are_compared_with_dates(tmp_path):
+    path, text = tmp_path / "log.parquet", tmp_path / "log.csv"
+    log = pl.DataFrame({"user": [1, 1], "item": ["a", "b"], "at": ["2026-01-01", "2026-02-01"]})
+    log.with_columns(pl.col("at").str.to_datetime(time_zone="Europe/Berlin")).write_parquet(path)
+    log.write_csv(text)
+    for file, wrong, right in (
+        (path, "at > '2026-01-15'", "at > date '2026-01-15'"),
+        (text, "at > date '2026-01-15'", "at > '2026-01-15'"),
+    ):
+        with pytest.raises(ValueError, match=r"cannot be asked: .* write date '2026-12-31' for"):
+            items_where(file, wrong)
+        assert items_where(file, right) == ["b"]
+
+
+def test_between_semicolons_numbers_may_have_decimal_commas(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("user;item;stars;size\nann;x;1.010,0;1,2\nann;y;3,5;\nbob;z;4;1,2,3\n")
+    assert items_where(path, "stars >= 4") == ["x", "z"]
+    assert items_where(path, "size = '1,2,3'") == ["z"]
+    assert read_source(path, weight_column="stars").sequences.weights.tolist() == [1010.0, 3.5, 4.0]
+    path.write_text("user\titem\tpair\nann\tx\t1,2\nann\ty\t3,4\n")
+    assert items_where(path, "pair = '1,2'") == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "log.csv: all rows count alike: nothing reads 'Rating', 'event', as where, "),
+        ({"where": "rating > 1"}, ""),
+        ({"weight_column": "Rating"}, ""),
+        ({"event_column": "event", "event_weights": "buy=1"}, ""),
+    ],
+)
+def test_ratings_and_events_that_nothing_reads_are_named(asked, said, tmp_path, caplog):
+    path = tmp_path / "log.csv"
+    path.write_text("user,item,Rating,event\na,x,4,buy\nb,y,5,buy\n")
+    asked = {name: value.replace("rating", '"Rating"') for name, value in asked.items()}
+    read_source(path, **asked)
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.records)
+
+
 WITH_GAPS = {
     "csv": 'user,sku,ts\n1,a,1\n,b,2\n2,,3\n2,"",4\n,,5\n3,c,\n3,d,7\n',
     "jsonl": '{"user": 1, "sku": "a", "ts": 1}\n{"user": null, "sku": "", "ts": 2}\n{"sku": "d"}\n',

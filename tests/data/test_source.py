@@ -50,6 +50,7 @@ def test_recognised_by_content(tmp_path, text, kind, packed):
     ("content", "message"),
     [
         (b'[{"user": 7, "item": 31}]', r"log is a JSON array: write each object on a line"),
+        (b'[{"user":7,"item":31},{"user":7,"item":32}]', r"log is a JSON array"),
         (b'\n[\n  {\n    "user": 7\n  }\n]\n', r"log is a JSON array"),
         (b"PK\x03\x04\x14\0\0\0", r"log is a zip archive, as a workbook of Excel is"),
     ],

@@ -99,3 +99,19 @@ def test_the_command_line_takes_titles_and_shows_them(run, tmp_path):
     flags = ["--all-users", "--out", str(tmp_path / "all.csv"), "--json"]
     refused = CliRunner().invoke(app, ["recommend", str(run.folder), *flags])
     assert str(refused.exception).startswith("--json has no effect with --all-users")
+
+
+def test_what_stands_for_nothing_is_not_shown_and_a_title_is_looked_for(tmp_path, caplog):
+    log, items = tmp_path / "log.csv", tmp_path / "items.csv"
+    log.write_text("user,item\n" + "".join(f"u{n},{n % 3}\nu{n},{(n + 1) % 3}\n" for n in range(9)))
+    items.write_text("item,Titel,bpm,mood\n0,NA,nan,\n1,Fuga,120.5,calm\n2,Aria,96,NA\n")
+    config = wm.Config(model="popularity", titles=str(items))
+    run = wm.train(log, config, folder=tmp_path / "run")
+    assert {each.title for each in run.recommend([0], k=2)} == {"Fuga", "Aria"}
+    assert [each.title for each in run.find("NA")] == ["NA"]
+    assert run.columns.column("bpm").kind == "number"
+    assert run.columns.column("mood").values == ["calm"]
+    assert not caplog.records
+    items.write_text(items.read_text().replace("Titel", "Stück"))
+    wm.train(log, config, folder=tmp_path / "keys")
+    assert "items.csv: no column is called title, name or label" in caplog.text

@@ -53,7 +53,7 @@ def test_users_of_the_run_are_asked_from_what_they_had_there(run, tmp_path):
     assert run.evaluate_on(other, ks=(1,)).metrics()["hit_rate@1"] > 0.8
     said = evaluated(run.folder, "--data", later, "-k", 1)
     assert "asked from what users had in the run's log" in said.stdout
-    assert "1 of 22 are unknown to the run; 1 users skipped" in said.stdout
+    assert "1 of 22 are unknown to the run; 1 user skipped" in said.stdout
 
 
 def test_a_log_whose_users_had_all_of_it_before_is_said_to_be_so(run, tmp_path):
@@ -80,6 +80,12 @@ def test_others_are_asked_for_their_last_item(histories, run, tmp_path):
     assert "the last item of each user of the file" in report["protocol"]
     with pytest.raises(ValueError, match="none of the users of"):
         run.read_other(write_log(tmp_path / "new.csv", ["u,1,2", "u,2,3"]), histories="run")
+
+
+def test_a_log_of_another_catalogue_is_said_to_have_none_of_the_items(run, tmp_path):
+    other = write_log(tmp_path / "other.csv", ["a,900,1", "a,901,2"])
+    with pytest.raises(ValueError, match="of its 2 rows 0 have an item of the run"):
+        run.read_other(other)
 
 
 def test_a_format_that_its_content_does_not_show_is_named(run, tmp_path):

@@ -228,7 +228,7 @@ def test_a_text_in_files(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"split": "files"}, "has no file for the test"),
+        ({"split": "files"}, r"has no file for the test: .* or name it by test_file \(--test-file"),
         ({"split": "time", "test_file": "x"}, "test_file has no effect with split = 'time'"),
         ({"split": "user"}, "split = 'user' is for a log"),
     ],

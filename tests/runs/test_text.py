@@ -312,7 +312,10 @@ def printed(*arguments):
             "objective must be negative-sampling, got 'nce'",
         ),
         (["--model", "cbow", "--trainer", "kernel", "--bias"], "needs bias = False, got True"),
-        (["--model", "n-gram", "--epochs", "3"], "--epochs has no effect with trainer = 'fit'"),
+        (
+            ["--model", "n-gram", "--epochs", "3"],
+            "trainer = 'fit', by which n-gram is fitted at once",
+        ),
         (["--model", "n-gram", "--bias"], "--bias has no effect with model = 'n-gram'"),
         (["--model", "lstm", "--window", "3"], "--window has no effect with model = 'lstm'"),
         (["--model", "n-gran"], "did you mean 'n-gram'"),

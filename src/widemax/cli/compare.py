@@ -32,6 +32,7 @@ COMMAND = ConfigCommand
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LANGUAGE_MODEL = "nnlm"
+_ALIKE = "all output layers have the same, which compare chooses"
 """What a text is compared with unless a model is named: its output layer is all that differs."""
 
 
@@ -143,7 +144,7 @@ def _new_race(
     given = settings.given()
     for name in given:
         if name in DECIDED:
-            plural = f"--{name}s names them" if f"{name}s" in named else "it is decided here"
+            plural = f"--{name}s names them" if f"{name}s" in named else _ALIKE
             raise ValueError(f"--{name.replace('_', '-')} is not for compare: {plural}")
     if not resume and folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: choose another folder, or --resume")

@@ -384,6 +384,7 @@ class _Display:
         self.task = self.bar.add_task(self.doing, total=None)
         self.refit_total = self.refit_epoch = 0
         self.metric = ""
+        self.shown_at = (0, 0.0)  # at which step, after how many seconds, the last line was shown
 
     def say(self, text: str) -> None:
         self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
@@ -392,6 +393,7 @@ class _Display:
         """Say what is about to be trained."""
         source, parts = training.source, training.config.parts
         self.metric = training.config.metric
+        self.shown_at = training.loop.progress.step, training.loop.progress.seconds
         what = "words" if source.kind == "text" else "interactions"
         names = ", ".join(f"{slot} {part.name}" for slot, part in parts.items())
         self.say(
@@ -464,7 +466,10 @@ class _Display:
         figures = "  ".join(
             f"{name} {value:.4f}{self._error(name, metrics)}" for name, value in shown
         )
-        rate = progress.step / progress.seconds if progress.seconds else 0.0
+        (step, seconds), self.shown_at = self.shown_at, (progress.step, progress.seconds)
+        seconds = progress.seconds - seconds
+        # Since the last line: what the first step compiles must not slow down all that follow.
+        rate = (progress.step - step) / seconds if seconds > 0 else 0.0
         self.say(f"step {progress.step:,}  {figures}  {rate:,.{rate < 10:d}f} steps/s")
 
     def _error(self, name: str, metrics: Mapping[str, float]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from widemax.comparison.schedule import cost_of, rounds_of
 from widemax.comparison.trial import MEASURING
@@ -19,8 +20,8 @@ _FOR_TEST = 0.1
 _FEWEST_QUESTIONS = 2_000
 """With fewer, contenders could not be told apart."""
 _MORE_OR_LESS = (
-    "allow more with --resume, which keeps what was measured, or begin anew with fewer contenders, "
-    "rates or seeds, or a smaller --validation-size or --test-size"
+    "allow more with --resume and the same flags, which keeps what was measured, or begin anew "
+    "with fewer contenders, rates or seeds, or a smaller --validation-size or --test-size"
 )
 
 Measured = Mapping[str, Mapping[str, float]]
@@ -141,7 +142,7 @@ def steps_of(measured: Measured, terms: Terms) -> dict[str, int]:
         slowest = max(least, key=lambda name: least[name])
         raise ValueError(
             f"budget = {terms.budget:g} s is too short: "
-            f"{_budget_for(least.values(), count, terms):.0f} s would just do for {slowest}, whose "
+            f"{_budget_for(least.values(), count, terms)} s would just do for {slowest}, whose "
             f"validation takes {measured[slowest]['validation']:.2g} s, whose test "
             f"{measured[slowest]['test']:.2g} s and whose step {measured[slowest]['step']:.2g} s; "
             f"{_MORE_OR_LESS}"
@@ -162,7 +163,7 @@ def check_budget(measured: Measured, count: int, terms: Terms) -> None:
     needed = _budget_for(least, count, terms)
     if needed > terms.budget:
         raise ValueError(
-            f"budget = {terms.budget:g} s is too short: {count} output layers take {needed:.0f} s "
+            f"budget = {terms.budget:g} s is too short: {count} output layers take {needed} s "
             f"at the least; {_MORE_OR_LESS}"
         )
 
@@ -180,10 +181,10 @@ def _least(measured: Mapping[str, float], terms: Terms) -> float:
     return terms.beside(measured) + terms.trainings() * steps
 
 
-def _budget_for(least: Collection[float], count: int, terms: Terms) -> float:
-    """Return the budget for ``count`` contenders, of which some are known to take so long."""
+def _budget_for(least: Collection[float], count: int, terms: Terms) -> int:
+    """Return the seconds for ``count`` contenders, of which some are known to take so long."""
     unknown = (count - len(least)) * MEASURING
     total = (
         sum(least) + unknown if terms.equal == "steps" else count * max(least, default=MEASURING)
     )
-    return total / (terms.workers * (1 - _RESERVE))
+    return ceil(total / (terms.workers * (1 - _RESERVE)))

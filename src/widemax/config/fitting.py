@@ -12,6 +12,9 @@ from widemax.declarations import Declaration, Need, Option, Value, declared
 PER_EXAMPLE = "per-example"
 """The trait of samplers that always draw for each example."""
 
+_FITTED = "fitted"
+"""The trait of models that have no steps."""
+
 _INSTEAD = {"item_features": "--titles (titles) shows the columns of a file with any model"}
 """What else may have been wanted of a setting that a method does not have."""
 
@@ -52,6 +55,8 @@ def no_effect(
         f"{kind} = {one_of([name for its_kind, name in owners if its_kind == kind])}"
         for kind in kinds
     )
+    if kinds == ["trainer"] and _FITTED in parts["model"].traits:
+        return f"has no effect with {chosen}, by which {parts['model'].name} is fitted at once"
     hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
     return f"has no effect with {chosen}: it needs {wanted}{hint}"
 

@@ -60,6 +60,6 @@ def load(folder: str | Path, *, checkpoint: str | int = "best") -> Run:
 
     >>> load("nowhere")
     Traceback (most recent call last):
-    ValueError: nowhere is not the folder of a run: it has no run.json
+    ValueError: nowhere is not the folder of a run: there is nothing of that name
     """
     return Run(folder, checkpoint=checkpoint)

@@ -76,12 +76,14 @@ class Draws:
         return max(1, _MAX_SCORES // outputs)
 
     def losses(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """Return the training losses of a batch, [R]."""
+        """Return the training losses of a batch, [R]; notes of the report replace warnings."""
         if self.before_batch is not None:
             self.before_batch(rows)
         targets = self.targets[rows]
         targets = targets.masked_fill(targets == ABSENT, self.head.ignore_index)
-        losses: Tensor = self.head(hidden, targets, generator=self.generator)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "sampled_softmax")
+            losses: Tensor = self.head(hidden, targets, generator=self.generator)
         return losses
 
     def _add(self, rows: Tensor, counted: Tensor, sums: list[GradientSums], group: int) -> None:
@@ -133,7 +135,7 @@ def recorded_scores(head: Head, hidden: Tensor) -> Iterator[list[tuple[int, Tens
 def held_still(head: Head) -> Iterator[None]:
     """Hold the head in evaluation mode, where samplers do not learn, and its weights fixed.
 
-    What it knows of its last draw is put back; notes of the report replace warnings.
+    What it knows of its last draw is put back.
     """
     modes = [(module, module.training) for module in head.modules()]
     wanted = [(each, each.requires_grad) for each in head.parameters()]
@@ -143,8 +145,7 @@ def held_still(head: Head) -> Iterator[None]:
         # Not even the gradient of a table is allocated.
         parameter.requires_grad_(False)
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.filterwarnings("ignore", "sampled_softmax")
+        with torch.enable_grad():
             yield
     finally:
         for module, training in modes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from widemax.data.reading.columns import ISO_DATE, parsed_dates
+from widemax.data.reading.columns import ISO_DATE, as_iso, parsed_dates
 from widemax.vocabulary.keys import first_row
 from widemax.vocabulary.spelling import quoted
 
@@ -54,7 +54,7 @@ def as_texts(column: pl.Series) -> pl.Series:
 def as_numbers(column: pl.Series) -> pl.Series:
     """Return one number a row, null where the value is missing.
 
-    Text is a number, or a date of ISO 8601; dates are days since 1970.
+    Text is a number, or a date as 2026-12-31 or 31.12.2026; dates are days since 1970.
 
     >>> as_numbers(pl.Series(["1.5", "", "7"])).to_list()
     [1.5, None, 7.0]
@@ -110,8 +110,8 @@ def are_numbers(texts: pl.Series) -> bool:
 
 
 def are_dates(texts: pl.Series) -> bool:
-    """Whether all texts that are there are dates of ISO 8601."""
-    known = texts.drop_nulls()
+    """Whether all texts that are there are dates of ISO 8601, or such as 31.12.2026."""
+    known = as_iso(texts.drop_nulls())
     return bool(known.str.contains(ISO_DATE).all()) and not parsed_dates(known).null_count()
 
 
@@ -121,7 +121,7 @@ def _parsed(texts: pl.Series) -> pl.Series:
     if not unread.any():
         return numbers.fill_nan(None)
     if are_dates(texts):
-        return _days(parsed_dates(texts))
+        return _days(parsed_dates(as_iso(texts)))
     row = first_row(unread)
     raise ValueError(
         f"column {quoted(texts.name)}, row {row:,}: must be a number or a date, "

@@ -18,6 +18,7 @@ Fault: TypeAlias = Callable[[int, str], ValueError]
 
 ISO_DATE = r"^\d{4}-\d{2}-\d{2}"
 """How a date of ISO 8601 begins."""
+_DATE_WITH_POINTS = r"^(\d{2})\.(\d{2})\.(\d{4})"
 
 _PER_SECOND = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 _POLARS_UNITS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
@@ -25,6 +26,7 @@ _POLARS_UNITS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _EARLIEST, _LATEST = 1e8, 1e10
 _SECONDS_A_DAY = 86_400
 _MOST_LISTED = 20
+_A_ROW = "a row is to have one user and one item"
 
 MISSING_ID, MISSING_TIME = "the id is missing", "the time is missing"
 """What a fault says of a cell with nothing in it."""
@@ -48,6 +50,8 @@ def as_ids(column: pl.Series, fault: Fault, *, from_text: bool) -> pl.Series:
     _check_present(column, fault, MISSING_ID)
     if column.dtype == pl.String:
         return _numbers_if_all_are(column, fault) if from_text else column
+    if column.dtype.is_nested():
+        raise fault(0, f"an id must be a whole number or a string, got a {column.dtype}; {_A_ROW}")
     if not column.dtype.is_integer():
         value = f"{column[0]} ({column.dtype})" if len(column) else column.dtype
         raise fault(0, f"an id must be a whole number or a string, got {value}")
@@ -62,7 +66,8 @@ def as_times(column: pl.Series, fault: Fault) -> tuple[pl.Series, float]:
     nanoseconds if there are any between 1973 and 2286 in that unit (from 1e11, 1e14 and 1e17, up
     to a hundred times that); two such units in one column (seconds, then milliseconds) are an
     error. Text is read as numbers if all are numbers, else as ISO 8601, in UTC where it names no
-    zone; other orders of day, month and year are not guessed.
+    zone. 31.12.2026 is a day, as between points no month goes first; other orders of day, month and
+    year are not guessed.
 
     >>> as_times(pl.Series(["1970-01-02", "1970-01-01T00:00:00.5Z"]), ValueError)
     Traceback (most recent call last):
@@ -175,6 +180,15 @@ cart=3, got 'cart'
     return found
 
 
+def as_iso(texts: pl.Series) -> pl.Series:
+    """Return texts with dates such as 31.12.2026 written as ISO 8601 has them.
+
+    >>> as_iso(pl.Series(["31.12.2026 18:30", "2026-12-31"])).to_list()
+    ['2026-12-31 18:30', '2026-12-31']
+    """
+    return texts.str.replace(_DATE_WITH_POINTS, "$3-$2-$1")
+
+
 def parsed_dates(texts: pl.Series) -> pl.Series:
     """Return texts of ISO 8601 as moments in UTC, to the microsecond; null where one is none."""
     return texts.str.to_datetime(strict=False, time_zone="UTC", time_unit="us")
@@ -230,10 +244,15 @@ def _parsed_times(column: pl.Series, fault: Fault) -> pl.Series:
         if not parsed.null_count():
             return parsed
     if parsed[0] is None:
-        dates = column.set(~column.str.contains(ISO_DATE), None)
+        dates = as_iso(column)
+        dates = dates.set(~dates.str.contains(ISO_DATE), None)
         parsed = dates if dates[0] is None else parsed_dates(dates)
     if parsed[0] is None:
-        raise fault(0, f"a time must be a number, a date or ISO 8601 text, got {quoted(column[0])}")
+        raise fault(
+            0,
+            "a time must be a number, a date or text such as 2026-12-31T18:30 or 31.12.2026, got "
+            f"{quoted(column[0])}",
+        )
     if parsed.null_count():
         row = first_row(parsed.is_null())
         raise fault(row, f"the time is {quoted(column[row])}, but the first is {quoted(column[0])}")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
 
 from widemax.data.reading.columns import is_missing, listed
+from widemax.vocabulary.keys import first_row
 from widemax.vocabulary.spelling import quoted
 
 # What a shell would change between double quotes.
 _NOT_PLAIN = re.compile(r'["$`\\!]')
+# A fraction, outside of what stands in quotes.
+_FRACTION = re.compile(r"""('[^']*'|"[^"]*")|(?<![\w.])(\d+\.\d*|\.\d+)(?![\w.])""")
 
 
 def rows_where(
@@ -32,20 +36,66 @@ def rows_where(
     """
     there = table.collect_schema().names()
     try:
-        condition = pl.sql_expr(where)
+        condition = pl.sql_expr(_with_floats(where))
         # Each once, however often it is named.
         named = list(dict.fromkeys(condition.meta.root_names()))
         if missing := [name for name in named if name not in there]:
             raise ValueError(f"there is no column {missing[0]!r}: there are {listed(there)}")
         if typed:
+            with _texts_explained(table.select(named).head(1).collect()):
+                table.head(0).select(condition).collect()
             return table.filter(condition)
         frame = table.collect()
         compared = frame.select(_as_compared(frame[name], is_id=name in ids) for name in named)
+        with _texts_explained(compared):
+            chosen = compared.select(condition).to_series().fill_null(False)
         # The rows as they were: a column of ids must not become one of fractions.
-        return frame.filter(compared.select(condition).to_series().fill_null(False)).lazy()
+        return frame.filter(chosen).lazy()
     except (pl.exceptions.PolarsError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(f"{path}: where = {quoted(where)} cannot be asked: {reason}") from error
+
+
+def _with_floats(where: str) -> str:
+    """Return a condition with fractions as floats: polars takes 3.9 for text beside a text.
+
+    >>> _with_floats("stars > 3.9 and size = '3.9'")
+    "stars > 3.9e0 and size = '3.9'"
+    """
+    return _FRACTION.sub(lambda found: found[1] or f"{found[2]}e0", where)
+
+
+@contextmanager
+def _texts_explained(compared: pl.DataFrame) -> Iterator[None]:
+    """Have the error of a text that is compared with a time or a number say what to write.
+
+    It names the row with the text that is no number.
+    """
+    try:
+        yield
+    except (pl.exceptions.ComputeError, pl.exceptions.InvalidOperationError) as error:
+        if "date/datetime/time" in str(error):
+            raise ValueError(
+                "a time cannot be compared with a text: write date '2026-12-31' for columns of "
+                "times, and '2026-12-31' for columns of text"
+            ) from error
+        texts = [column for column in compared if column.dtype == pl.String]
+        if "string" not in str(error).lower() or not texts:
+            raise
+        raise ValueError(
+            "a text cannot be compared with a number, and there is text in "
+            f"{' and '.join(map(_first_text, texts))}; try_cast({_sql_name(texts[0].name)} as "
+            "double) takes what is no number for missing"
+        ) from error
+
+
+def _first_text(column: pl.Series) -> str:
+    """Return where a column of text has one that is no number; "007" and "5" may be texts, too."""
+    no_number = column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()
+    if not no_number.any():
+        return f"column {column.name}"
+    row = first_row(no_number)
+    return f"column {column.name}, row {row + 1:,} ({quoted(column[row])})"
 
 
 def _as_compared(column: pl.Series, *, is_id: bool) -> pl.Series:

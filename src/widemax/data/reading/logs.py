@@ -30,6 +30,8 @@ from widemax.vocabulary.spelling import quoted
 # Never guessed: what is to be a goal, a weight, an event or a search must be said.
 _GUESSES = {**USUAL_NAMES, "goal": "", "weight": "", "event": "", "search": ""}
 _NEEDED = ("user", "item")
+_MAY_COUNT = "rating stars score weight plays playcount event eventtype action"
+"""What columns are usually called by which some rows count more than others, or not at all."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -315,6 +317,8 @@ def _scan_part(
     if where:
         ids = (columns.user, columns.item)
         table = rows_where(table, where, path, ids=ids, typed=typed)
+    elif first:
+        _say_what_may_count(path, there, columns)
     if first and not columns.time:
         with table_errors(path):
             columns = replace(columns, time=guessed_time(table, astuple(columns), path))
@@ -334,6 +338,17 @@ def _scan_part(
     if not height:
         raise ValueError(f"{path} is empty: it has the columns {listed(there)}, but no row")
     return part, columns
+
+
+def _say_what_may_count(path: Path | str, there: list[str], columns: Columns) -> None:
+    """Say which columns are not read that would have rows count more, less or not at all."""
+    may_count = [name for name in there if plain_name(name) in _MAY_COUNT.split()]
+    if may_count and not set(may_count) & set(astuple(columns)):
+        _LOGGER.warning(
+            "%s: all rows count alike: nothing reads %s, as where, weight_column and event_column "
+            "would (--where, --weight-column, --event-column)",
+            path, listed(may_count),
+        )  # fmt: skip
 
 
 def _named(role: str, wanted: Columns, there: list[str], path: Path | str) -> str:

@@ -61,10 +61,13 @@ def part_files(path: str | Path, validation: str = "", test: str = "") -> PartFi
     train = train or found[0]
     asked = Path(test) if test else found[2]
     if train is None or asked is None:
-        what = "training" if train is None else "test"
+        what, word = ("training", "train") if train is None else ("test", "test")
+        otherwise = (
+            "name it as the source" if train is None else "name it by test_file (--test-file)"
+        )
         raise ValueError(
-            f"{folder} has no file for the {what}: its name must have the word "
-            f"{'train' if train is None else 'test'} in it, or name it by test_file"
+            f"{folder} has no file for the {what}: its name must have the word {word} in it; "
+            f"or {otherwise}"
         )
     return PartFiles(train, Path(validation) if validation else found[1], asked)
 

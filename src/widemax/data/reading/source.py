@@ -86,8 +86,8 @@ def read_source(
     order are counted in a warning of the logger ``widemax.data.reading.source``.
 
     Ids are whole numbers or strings in Parquet; elsewhere whole numbers if every one is written
-    like one of 64 bits, strings otherwise. Times are numbers, dates, or ISO 8601 text, and become
-    seconds since 1970: see ``as_times`` for the units. Goals are true, false or numbers. A missing
+    like one of 64 bits, strings otherwise. Times are numbers, dates, or text of these, and become
+    seconds since 1970: see ``as_times``. Goals are true, false or numbers. A missing
     column, a missing or fractional id, a time that is missing or of another unit than the rest is a
     ValueError that names file, column and row (from 1, without the header).
 

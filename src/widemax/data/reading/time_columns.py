@@ -9,7 +9,7 @@ from typing import cast
 
 import polars as pl
 
-from widemax.data.reading.columns import ISO_DATE, as_times, listed
+from widemax.data.reading.columns import ISO_DATE, as_iso, as_times, listed
 
 _ENDING = re.compile(
     r"[ _.-](?i:at|on|time|date|ts)$"  # listened_at, event_time
@@ -72,5 +72,5 @@ def _looks_like_times(column: pl.Series) -> bool:
         return not first.is_empty() and first.dtype in (pl.Date, pl.Datetime)
     number = first.cast(pl.Float64, strict=False).item()
     if number is None:
-        return bool(first.str.contains(ISO_DATE).item())
+        return bool(as_iso(first).str.contains(ISO_DATE).item())
     return any(1e9 * unit <= number < 2e9 * unit for unit in (1.0, 1e3))

@@ -56,6 +56,8 @@ def stored_titles(folder: Path) -> pl.DataFrame | None:
 def check_run(folder: Path) -> dict[str, Any]:
     """Return what ``run.json`` says, if this is the folder of a run that we can read."""
     path = folder / DESCRIPTION
+    if not folder.exists():
+        raise ValueError(f"{folder} is not the folder of a run: there is nothing of that name")
     if not path.is_file():
         raise ValueError(f"{folder} is not the folder of a run: it has no {DESCRIPTION}")
     description = read_manifest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import torch
 from widemax.config import Config
 from widemax.data import FeatureSchema, Source, read_features
 from widemax.data.features import key_column_of, read_feature_frame
-from widemax.runs.folder.catalogue import KEY
+from widemax.data.features.cells import MISSING_MARKS
+from widemax.runs.folder.catalogue import KEY, title_column
 from widemax.runs.folder.features import ITEMS, USERS, stored_features
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import as_keys
 
 _TITLES = "titles"
+_LOGGER = logging.getLogger(__name__)
 
 _SUFFIXES = {ITEMS: ".item", USERS: ".user", _TITLES: ".item"}
 _MOST_SHOWN, _LONGEST_SHOWN = 32, 500
@@ -52,7 +55,8 @@ def shown_columns(path: str | Path, config: Config, vocabulary: Vocabulary) -> p
     """Return what people want to see of the items of a log: titles, categories, prices.
 
     They come from the file that ``titles`` names, else from that of the features. There is a row
-    for each class, with nulls where the file has none; None if there is no file.
+    for each class, with nulls where the file has none, or what stands for none, such as NA; None if
+    there is no file. Titles stay as they are: Na is a film.
     """
     file = _file(path, config, _TITLES) or _file(path, config, ITEMS) or _beside(path, _TITLES)
     if file is None:
@@ -64,6 +68,13 @@ def shown_columns(path: str | Path, config: Config, vocabulary: Vocabulary) -> p
     texts = texts.with_columns(
         pl.all().cast(pl.String, strict=False).str.slice(0, _LONGEST_SHOWN)
     ).rename({column: KEY})
+    title = title_column(texts)
+    if title is None:
+        _LOGGER.warning(
+            "%s: no column is called title, name or label: items are shown by their keys", file
+        )
+    values = pl.exclude(KEY, *([] if title is None else [title]))
+    texts = texts.with_columns(pl.when(~values.is_in(MISSING_MARKS)).then(values))
     keys = pl.DataFrame({KEY: vocabulary.keys.cast(pl.String)})
     return keys.join(texts.unique(KEY), on=KEY, how="left", maintain_order="left")
 

@@ -62,7 +62,8 @@ class OtherData:
         if self.unknown:
             text += f"; {self.unknown:,} of {self.values:,} are unknown to the run"
         if self.skipped:
-            text += f"; {self.skipped:,} users skipped, of whom too little is known"
+            users = "1 user" if self.skipped == 1 else f"{self.skipped:,} users"
+            text += f"; {users} skipped, of whom too little is known"
         return text
 
 
@@ -87,7 +88,7 @@ def read_other(
     if source_of(kind) != data.source:
         raise ValueError(
             f"{path} looks like a {source_of(kind)}, and the run was trained on a {data.source}: "
-            "say by kind what it is"
+            "say by kind what it is (--kind)"
         )
     if kind == TEXT:
         return _text(Path(path), config, data.vocabulary)
@@ -125,7 +126,8 @@ def _log(
         rows = ((had.lengths > 0) & (sequences.lengths > 0)).nonzero()[:, 0]
         asked = Holdout(had.chosen(rows), distinct_targets(sequences.chosen(rows)), rows)
     if not len(asked):
-        raise ValueError(f"{path} asks nothing: no user has both a history and a known item")
+        there = f"of its {len(known):,} rows {int(known.sum()):,} have an item of the run"
+        raise ValueError(f"{path} asks nothing: no user has a history and then an item; {there}")
     rows = _feature_rows(names, data)[asked.users]
     holdout = Holdout(asked.histories, asked.targets, rows).numbered_by(data.vocabulary)
     return OtherData(

@@ -200,10 +200,10 @@ def _say_if_fewer_are_drawn(config: Config, model: Model) -> None:
     if drawn is not None and drawn < config.num_samples:
         distinct = getattr(model.head.sampler, "unique", False)
         _LOGGER.warning(
-            "num_samples = %s is more than there are to choose from: %s are drawn%s",
-            f"{config.num_samples:,}",
+            "%s classes are drawn in place of num_samples = %s: %s",
             f"{drawn:,}",
-            ", half of the classes, as they are to be distinct (--unique)" if distinct else "",
+            f"{config.num_samples:,}",
+            "distinct ones (--unique) are half of all at most" if distinct else "there are no more",
         )
 
 

@@ -1,4 +1,8 @@
-"""CSV as in RFC 4180, between commas, semicolons or tabs, with a header or without."""
+"""CSV as in RFC 4180, between commas, semicolons or tabs, with a header or without.
+
+Between semicolons a column of numbers may have decimal commas: so a spreadsheet writes 4.5 where
+people do.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,9 @@ from widemax.declarations import declare
 from widemax.vocabulary.spelling import quoted
 
 _SEPARATORS = ("\t", ",", ";")
+_SEMICOLON = ";"
+_JSON_ARRAY = "[{"
+_NUMBER_WITH_COMMA = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?\s*$"
 _EARLIEST_EPOCH = 1e8  # 1973 in seconds; ratings and counts are smaller
 
 
@@ -42,7 +49,7 @@ class CsvFormat(TableFormat):
         """
         first = head.lines[0]
         separator = _separator_of(first)
-        if not separator:
+        if not separator or first.startswith(_JSON_ARRAY):
             return False
         fields = _fields_of(first, separator)
         if names_a_log(fields) or (separator != "\t" and all(map(_is_number, fields))):
@@ -61,7 +68,11 @@ class CsvFormat(TableFormat):
         Without a header the first column is named user, the second item, the last time if it begins
         with a number of at least 1e8, and any other column_3, column_4, …
         """
-        return _csv(read_all(path).rstrip("\r\n"), path).lazy()
+        text = read_all(path).rstrip("\r\n")
+        table = _csv(text, path)
+        if _separator_of(text.split("\n", 1)[0]) == _SEMICOLON:
+            table = table.with_columns(map(_with_points, table))
+        return table.lazy()
 
 
 def _separator_of(line: str) -> str:
@@ -77,6 +88,16 @@ def _fields_of(line: str, separator: str) -> list[str]:
     except csv.Error:
         return []
     return [field.strip() for field in fields]
+
+
+def _with_points(column: pl.Series) -> pl.Series:
+    """Return a column of numbers such as 1.234,5 as 1234.5, any other column as it is."""
+    if not column.str.contains(",", literal=True).any():
+        return column
+    are_numbers = column.str.contains(_NUMBER_WITH_COMMA) | (column == "")
+    if not are_numbers.all():
+        return column
+    return column.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
 
 
 def _csv(text: str, path: Path) -> pl.DataFrame:
