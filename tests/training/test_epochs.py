@@ -83,7 +83,7 @@ def test_the_training_is_that_of_the_epochs_typed_whole_or_resumed(model, text, 
 def test_a_length_in_steps_wins(text, tmp_path):
     training = prepare(text, wm.Config(model="cbow", **SMALL, steps=7), tmp_path / "run")
     assert training.loop.plan.total_steps == 7
-    assert "auto_epochs" not in training.description
+    assert "automatic" not in training.description
 
 
 def test_the_command_says_what_was_chosen(text, tmp_path):

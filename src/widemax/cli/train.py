@@ -321,10 +321,10 @@ def _chosen_optimizer(training: Training) -> str:
     return f", optimizer {name} (auto)"
 
 
-def _chosen_epochs(training: Training) -> str:
-    """Return how many epochs "auto" stands for; empty where they were named, or have no effect."""
-    epochs = training.description.get("auto_epochs")
-    return f", epochs {epochs} (auto)" if epochs else ""
+def _decided(training: Training) -> str:
+    """Return what "auto" stands for where the data decided; empty where all was named."""
+    automatic = training.description.get("automatic", {})
+    return "".join(f", {name} {value} (auto)" for name, value in automatic.items())
 
 
 def _longer(config: Config, progress: TrainingProgress) -> str:
@@ -400,7 +400,7 @@ class _Display:
             f"{source.kind}: {len(source.vocabulary):,} classes, "
             f"{len(training.split.sequences.values):,} {what} to train on"
         )
-        self.say(f"{names}{_chosen_optimizer(training)}{_chosen_epochs(training)}")
+        self.say(f"{names}{_chosen_optimizer(training)}{_decided(training)}")
         for whose, table in (("items", source.item_features), ("users", source.user_features)):
             if table is not None:
                 columns = [each.field for each in table.schema.fields]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from widemax.candidates import Candidates
 from widemax.devices import by_kernels
-from widemax.kernels.sampling.distinct import mark_hits, rows_among
+from widemax.kernels.sampling.distinct import mark_among, mark_hits, rows_among
 
 _FEW = 4
 _NEARLY_ALL = 1 - 2.0**-40
@@ -27,6 +27,8 @@ def hits_by_class(ids: Tensor, classes: Tensor) -> Tensor:
     if ids.dim() == 1 and classes.dim() == 1 and len(ids):
         return _hits_of_shared(ids, classes)
     classes = classes if classes.dim() == 2 else classes[:, None]
+    if ids.dim() == 1 and by_kernels(ids, classes):
+        return torch.from_numpy(mark_among(classes.numpy(), ids.numpy()))
     ids = ids.expand(len(classes), ids.shape[-1])
     if classes.shape[1] == 0:
         return torch.zeros_like(ids, dtype=torch.bool)

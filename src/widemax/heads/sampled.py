@@ -193,10 +193,14 @@ class SampledHead(SamplerHead):
 
     def _losses(self, batch: Batch, candidates: Candidates, excluded: Tensor | None) -> Tensor:
         ids = candidates.ids
+        hits = hits_by_class(ids, batch.targets)
+        if excluded is not None and not is_keeping_hits(self.objective):
+            # What it does without is one to it, a hit or not.
+            hits, excluded = hits | excluded, None
         counts_and_hits = {
             "target_log_expected_count": candidates.target_log_expected_count,
             "log_expected_count": candidates.log_expected_count,
-            "hits": hits_by_class(ids, batch.targets),
+            "hits": hits,
         }
         shared = excluded is None and ids.dim() == batch.targets.dim() == 1
         if shared and is_plain(self.scorer):

@@ -300,10 +300,14 @@ class Model(nn.Module, ABC):
         targets: Tensor,
         context: Tensor,
         generator: torch.Generator | None,
+        **own: Tensor,
     ) -> Tensor:
-        """Return the head's losses [B]; a proposal that reads contexts [B, H] gets them first."""
+        """Return the head's losses [B]; a proposal that reads contexts [B, H] gets them first.
+
+        ``own`` is what only a sampled head takes: ``query_ids``, ``history``.
+        """
         self.tell_context(context)
-        losses: Tensor = self.head(hidden, targets, generator=generator)
+        losses: Tensor = self.head(hidden, targets, generator=generator, **own)
         return losses
 
     def tell_context(self, context: Tensor) -> None:

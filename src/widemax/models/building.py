@@ -27,6 +27,7 @@ from widemax.distributed.wire import Wire
 from widemax.encoders import BagEncoder, FeatureEncoder
 from widemax.heads import FullHead
 from widemax.models import Model
+from widemax.models.automatic import with_numbers
 from widemax.models.options import WEIGHTS
 from widemax.sampling import Sampler
 from widemax.training.steps import Steps
@@ -124,6 +125,7 @@ class RunSetup:
         strict: bool = False,
         over: Wire | None = None,
     ) -> None:
+        config = with_numbers(config, int(data.vocabulary.counts.sum()))
         self.config, self.data, self.strict, self.over = config, data, strict, over
         self.options: Any = config
         self.kind, self.days = data.kind, data.days

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from widemax.declarations import Option, Value
+
+LAST_FEW = 10
+"""Items of a history that are read where its end says most of what comes next."""
+NEARLY_ALL = 200
+"""Items of a history that are read where what came long ago says as much."""
 
 DIMENSION = Option("dimension", 64, "Length of every class vector.", least=1, most=65_536)
 DROPOUT = Option("dropout", 0.2, "Fraction of the units dropped in a training step.", most=0.99)
@@ -13,6 +20,12 @@ MAX_HISTORY = Option(
     least=1,
     most=10_000,
     group="Data",
+)
+HISTORY_BY_TEST = replace(
+    MAX_HISTORY,
+    help="How many of a user's last items the model reads; auto finds out: "
+    f"{LAST_FEW}, or {NEARLY_ALL} where item-knn ranks as well by those.",
+    word="auto",
 )
 WINDOW = Option(
     "window",
@@ -87,7 +100,7 @@ RETRIEVAL: dict[str, Value] = {
     "dropout": 0.0,
     "metric": "ndcg@20",
     "learning_rate": 0.002,
-    "epochs": 20,
+    "epochs": "auto",
     # Validations that vary less also choose better among checkpoints.
     "averaging": "auto",
 }
@@ -95,7 +108,7 @@ RETRIEVAL: dict[str, Value] = {
 
 COSINE: dict[str, Value] = {
     "similarity": "cosine",
-    "temperature": 0.1,
+    "temperature": "auto",
     # A cosine cannot hold how popular an item is.
     "bias": True,
     "bias_start": 0.5,
@@ -109,7 +122,7 @@ COSINE: dict[str, Value] = {
 LAST_ITEMS: dict[str, Value] = {
     **RETRIEVAL,
     **COSINE,
-    "max_history": 10,
+    "max_history": "auto",
     # Rare items go on moving between the steps that use them.
     "optimizer": "auto",
 }

@@ -24,9 +24,11 @@ SIMILARITY = Option(
 TEMPERATURE = Option(
     "temperature",
     1.0,
-    "Divides the similarity, never the bias.",
+    "Divides the similarity, never the bias; auto is 0.1 for half a million interactions or more, "
+    "and the larger the fewer there are, 0.15 for 100,000, at most 0.3.",
     least=1e-6,
     most=1e6,
+    word="auto",
 )
 NUM_LAYERS = Option("num_layers", 0, "Hidden layers of the user or item network.", most=16)
 HIDDEN_SIZE = Option("hidden_size", 200, "Units of each hidden layer.", least=1, most=65_536)

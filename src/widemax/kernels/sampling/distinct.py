@@ -87,3 +87,31 @@ def mark_hits(hits: NDArray[np.bool_], rows: Ids, classes: Ids, ids: Ids) -> Non
     for row in rows:
         for place in range(len(ids)):
             hits[row, place] = ids[place] == classes[row]
+
+
+@njit(cache=True)
+def mark_among(classes: Ids, ids: Ids) -> NDArray[np.bool_]:
+    """Return which of the ids [S] are among the classes of each row [B, H], -1 for nothing: [B, S].
+
+    >>> mark_among(np.array([[7, 3], [-1, 9]]), np.array([3, 5, 3])).astype(int).tolist()
+    [[1, 0, 1], [0, 0, 0]]
+    """
+    shift = hash_shift(2 * len(ids))
+    table = empty_table(shift)
+    newest = np.empty(len(table), np.int64)  # the last copy of each id, then the one before it
+    before = np.empty(len(ids), np.int64)
+    for column in range(len(ids)):
+        slot = slot_of(table, ids[column], shift)
+        before[column] = -1 if table[slot] == EMPTY else newest[slot]
+        table[slot], newest[slot] = ids[column], column
+    marked = np.zeros((len(classes), len(ids)), np.bool_)
+    for row in range(len(classes)):
+        for wanted in classes[row]:
+            if wanted < 0:
+                continue
+            slot = slot_of(table, wanted, shift)
+            column = newest[slot] if table[slot] == wanted else -1
+            while column >= 0:
+                marked[row, column] = True
+                column = before[column]
+    return marked

@@ -8,12 +8,12 @@ from widemax.data import Sequences, sessions_of
 from widemax.declarations import Setup, declare
 from widemax.declarations.shared import UNORDERED
 from widemax.models.embeddings.word2vec import SkipGram
-from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPLE, WINDOW
+from widemax.models.options import DIMENSION, HISTORY_BY_TEST, SESSION_GAP, SUBSAMPLE, WINDOW
 
 
 @declare.model(
     "item2vec",
-    options=[DIMENSION, WINDOW, SUBSAMPLE, SESSION_GAP, MAX_HISTORY],
+    options=[DIMENSION, WINDOW, SUBSAMPLE, SESSION_GAP, HISTORY_BY_TEST],
     traits=["gradients", "kernel", "windows"],
     usual={
         "trainer": "kernel",
@@ -28,7 +28,7 @@ from widemax.models.options import DIMENSION, MAX_HISTORY, SESSION_GAP, SUBSAMPL
         "epochs": 20,
         "window": 20,
         "metric": "ndcg@20",
-        "max_history": 10,
+        "max_history": "auto",
     },
     usual_with={UNORDERED: {"max_history": 1000}},
 )

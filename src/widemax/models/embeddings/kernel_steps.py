@@ -21,7 +21,7 @@ from widemax.models.embeddings.word2vec import CBOW, SkipGram, WordModel
 from widemax.objectives import negative_sampling
 from widemax.sampling import LogUniformSampler, UniformSampler, UnigramSampler
 from widemax.scoring import TableScorer
-from widemax.training.epochs import AUTO_EPOCHS, EPOCHS_BY_LENGTH, chosen_epochs
+from widemax.training.epochs import AUTO_EPOCHS, EPOCHS_OF_KERNEL, chosen_epochs
 from widemax.training.guard import NonFiniteError
 from widemax.training.steps import (
     DEVICE,
@@ -73,7 +73,7 @@ def _jobs_of(num_words: int) -> tuple[int, int, int]:
 
 @declare.trainer(
     "kernel",
-    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS_BY_LENGTH, STEPS, DEVICE],
+    options=[LEARNING_RATE, SCHEDULE, WARMUP_STEPS, EPOCHS_OF_KERNEL, STEPS, DEVICE],
     needs=[
         Need("model", trait="kernel", why="trains skip-gram and CBOW"),
         Need("head", trait="kernel", why="knows negative sampling and trees"),

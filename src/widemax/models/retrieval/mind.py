@@ -17,8 +17,8 @@ from widemax.heads.base import InterestsHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
+    HISTORY_BY_TEST,
     LAST_ITEMS,
-    MAX_HISTORY,
     TIED,
     USER_FEATURES,
     WEIGHTS,
@@ -39,7 +39,7 @@ _BEST_ALONE = 1000.0
         NUM_LAYERS,
         LAYER_SIZE,
         DROPOUT,
-        MAX_HISTORY,
+        HISTORY_BY_TEST,
         USER_FEATURES,
         *WEIGHTS,
         TIED,

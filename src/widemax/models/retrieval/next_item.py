@@ -6,13 +6,13 @@ from typing import Self
 
 from widemax.declarations import Setup, declare
 from widemax.encoders import BagEncoder
-from widemax.models.options import DIMENSION, LAST_ITEMS, MAX_HISTORY, WEIGHTS
+from widemax.models.options import DIMENSION, HISTORY_BY_TEST, LAST_ITEMS, WEIGHTS
 from widemax.models.retrieval.history import HistoryModel
 
 
 @declare.model(
     "next-item",
-    options=[DIMENSION, MAX_HISTORY, *WEIGHTS],
+    options=[DIMENSION, HISTORY_BY_TEST, *WEIGHTS],
     traits=["gradients", "context", "windows"],
     usual=LAST_ITEMS,
 )

@@ -13,7 +13,7 @@ from widemax.declarations.shared import FEATURE_DIMENSION
 from widemax.encoders.dense import MeanEncoder
 from widemax.encoders.two_tower import TwoTowerEncoder, mean_inputs
 from widemax.heads.base import ScorerHead
-from widemax.models.options import DIMENSION, MAX_HISTORY, RETRIEVAL, USER_FEATURES, WEIGHTS
+from widemax.models.options import DIMENSION, HISTORY_BY_TEST, RETRIEVAL, USER_FEATURES, WEIGHTS
 from widemax.models.retrieval.history import HistoryModel
 from widemax.scoring.base import LAYER_SIZE, NUM_LAYERS
 from widemax.scoring.tower import TowerScorer
@@ -25,7 +25,7 @@ from widemax.scoring.tower import TowerScorer
         DIMENSION,
         NUM_LAYERS,
         LAYER_SIZE,
-        MAX_HISTORY,
+        HISTORY_BY_TEST,
         USER_FEATURES,
         FEATURE_DIMENSION,
         *WEIGHTS,
@@ -43,7 +43,7 @@ from widemax.scoring.tower import TowerScorer
         "temperature": 0.1,
         "num_layers": 1,
         "hidden_size": 128,
-        "max_history": 10,
+        "max_history": "auto",
     },
 )
 class TwoTower(HistoryModel):

@@ -17,8 +17,8 @@ from widemax.heads import SampledHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
+    HISTORY_BY_TEST,
     LAST_ITEMS,
-    MAX_HISTORY,
     TIED,
     USER_FEATURES,
     WEIGHTS,
@@ -56,7 +56,7 @@ WITHOUT_ORDER: dict[str, Value] = {
         replace(NUM_LAYERS, unless="paper_tower"),
         LAYER_SIZE,
         DROPOUT,
-        MAX_HISTORY,
+        HISTORY_BY_TEST,
         USER_FEATURES,
         *WEIGHTS,
         TIED,
@@ -88,6 +88,13 @@ WITHOUT_ORDER: dict[str, Value] = {
             most=2**10,
             unless="max_examples",
             group="Data",
+        ),
+        Option(
+            "own_negatives",
+            "auto",
+            "Whether what a user had may be a negative of theirs; auto leaves it out of a sampled "
+            "head's draws, unless most of what users choose is what they had.",
+            choices=("auto", "drawn", "left-out"),
         ),
         Option(
             "search_column",
@@ -135,6 +142,8 @@ class YouTubeDNN(HistoryModel):
     encoder: YouTubeDNNEncoder
     history_dropout: float = 0.0
     """Share of a history that is left out in training."""
+    leaves_own_out: bool = False
+    """Whether what a user had is no negative of theirs."""
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
@@ -156,7 +165,19 @@ class YouTubeDNN(HistoryModel):
         items = encoder.items if options.tied else None
         model = cls(encoder, setup.head(options.dimension, items=items))
         model.history_dropout = options.history_dropout
+        model.leaves_own_out = model._leaves_own_out(setup)
         return model
+
+    def _leaves_own_out(self, setup: Setup) -> bool:
+        """Return whether draws leave out what a user had, or raise where nothing is drawn."""
+        asked = setup.options.own_negatives
+        if not isinstance(self.head, SampledHead):
+            if asked != "auto":
+                raise ValueError(f"own_negatives = {asked!r} needs head = 'sampled'")
+            return False
+        # A trained run that is loaded has no corpus, and draws nothing.
+        mostly = setup.corpus is not None and is_mostly_repeated(setup.corpus)
+        return asked == "left-out" or (asked == "auto" and not mostly)
 
     def examples(self, setup: Setup, sequences: Sequences) -> Windows | Bags:
         """Return each item with those before it; where a log has no order, with all others."""
@@ -238,10 +259,13 @@ class YouTubeDNN(HistoryModel):
             # What a user chose besides is no negative of theirs, where a batch holds several.
             apart = isinstance(self.head, SampledHead) and self.head.sampler.from_batch
             own = {"query_ids": batch.users} if apart else {}
+            if self.leaves_own_out:
+                own["history"] = batch.bags[batch.owners]
             losses: Tensor = self.head(hidden, batch.targets, generator=generator, **own)
             return losses
         shown = replace(batch, context=self._left(batch.context, generator))
-        return self.losses(self.hidden(shown), batch.targets, batch.context, generator)
+        own = {"history": batch.context} if self.leaves_own_out else {}
+        return self.losses(self.hidden(shown), batch.targets, batch.context, generator, **own)
 
     def _left(self, context: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the items that are shown in training, the others as absent."""
@@ -249,6 +273,22 @@ class YouTubeDNN(HistoryModel):
             return context
         drawn = torch.rand(context.shape, generator=generator, device=context.device)
         return context.masked_fill(drawn < self.history_dropout, ABSENT)
+
+
+def is_mostly_repeated(sequences: Sequences) -> bool:
+    """Return whether most of what is chosen was chosen by the same user before.
+
+    >>> is_mostly_repeated(Sequences.from_lists([[4, 4, 4], [1, 2]]))
+    False
+    >>> is_mostly_repeated(Sequences.from_lists([[4, 4, 4, 4], [1]]))
+    True
+    """
+    values = sequences.values
+    if not len(values):
+        return False
+    owners = torch.arange(len(sequences)).repeat_interleave(sequences.lengths)
+    distinct = len(torch.unique(owners * (int(values.max()) + 1) + values))
+    return 2 * distinct < len(values)
 
 
 def _words_of(setup: Setup) -> Tensor | None:

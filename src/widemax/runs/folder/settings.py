@@ -84,6 +84,8 @@ def check_same_settings(folder: Path, given: Mapping[str, Value], spelling: Spel
             continue
         if (name, given[name]) == ("learning_rate", "auto") and "range_test" in check_run(folder):
             continue
+        if given[name] == "auto" and name in check_run(folder).get("automatic", {}):
+            continue
         if name not in stored:
             raise ValueError(f"{spelling(name)} is not a setting of {folder}: leave it out")
         if given[name] != stored[name]:

@@ -31,6 +31,7 @@ from widemax.runs.run import Run
 from widemax.runs.source.configured import configured_for
 from widemax.runs.source.reading import read_configured, read_growing, read_with
 from widemax.runs.source.splitting import split_source
+from widemax.runs.training.deciding import decided, said
 from widemax.runs.training.opening import open_folder
 from widemax.runs.training.plan import plan_to_validate
 from widemax.runs.training.process import torch_as_before, use_threads
@@ -39,7 +40,6 @@ from widemax.runs.training.training import Training, resume_loop
 from widemax.runs.training.warm_start import Learned, WarmStart, as_learned
 from widemax.stores.addresses import place_of
 from widemax.training.checkpoints import CheckpointStore
-from widemax.training.epochs import AUTO_EPOCHS, chosen_epochs
 from widemax.training.gradients.steps import AUTO
 from widemax.training.loop import Loop, Progress
 from widemax.training.range_test import RangeTest
@@ -67,8 +67,8 @@ def prepare(
     """Read the source, build the model, and open the folder; nothing is trained yet.
 
     A learning rate that is "auto" is found first, by another model of the same start, and is that
-    of the run from then on; ``on_range_test`` gets the steps that this has taken. Epochs that are
-    "auto" are chosen by the words to train on, and are those of the run from then on as well.
+    of the run from then on; ``on_range_test`` gets the steps that this has taken. Other settings
+    that are "auto" are decided by the data, and are those of the run from then on as well.
     ``resume`` continues the run in the folder, and starts one where there is none yet. From here on
     no other process writes to the folder, until the training has been run. Processes that train
     ``together`` all read the source, and see the same folder.
@@ -91,13 +91,13 @@ def prepare(
     if not resume:
         _check_features(config, data)
     refits = _refits(config, split)
+    with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
+    asked, config = config, decided(config, source, split, with_seen=with_seen)
+    automatic = said(asked, config)
     tested = None
     if config.get("learning_rate", 0.0) == AUTO:
         tested = tested_rates(config, data, split, learned, together, on_range_test)
         config = config.changed(learning_rate=tested.rate)
-    auto_epochs = config.get("epochs", 0) == AUTO_EPOCHS and not config.steps
-    if auto_epochs:
-        config = config.changed(epochs=chosen_epochs(AUTO_EPOCHS, len(split.sequences.values)))
     with ThreadPoolExecutor(1) as beside:
         # The sha256 of a long text takes as long as its model: both at once.
         describing = beside.submit(
@@ -107,11 +107,10 @@ def prepare(
     if together.writes:
         _say_if_fewer_are_drawn(config, model)
     together.attach(steps)
-    with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
     description = {
         **describing.result(),
         "ranks_seen": with_seen,
-        **_findings(config, source, split, warm, tested, auto_epochs=auto_epochs),
+        **_findings(config, source, split, warm, tested, automatic=automatic),
     }
     if resume:
         check_same_source(folder, description, source.vocabulary)
@@ -225,7 +224,7 @@ def _findings(
     warm: WarmStart | None,
     tested: RangeTest | None,
     *,
-    auto_epochs: bool,
+    automatic: dict[str, Any],
 ) -> dict[str, Any]:
     """Return what a run says of its beginning beside its source, where there is anything to say."""
     found: dict[str, Any] = {}
@@ -236,6 +235,6 @@ def _findings(
         found["warm_start"] = {"found": warm.found}
     if tested is not None:
         found["range_test"] = {"steps": len(tested.losses), "halfway": tested.halfway}
-    if auto_epochs:
-        found["auto_epochs"] = config.epochs
+    if automatic:
+        found["automatic"] = automatic
     return found

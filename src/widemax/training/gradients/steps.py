@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from widemax.declarations import Need, Option, Setup, declare
 from widemax.devices import find_device, moved
 from widemax.optim import OPTIMIZERS, clip_grad_norm_, decay_groups
+from widemax.training.epochs import EPOCHS_OF_TORCH
 from widemax.training.gradients.averaging import RunningMean
 from widemax.training.gradients.batches import Parts, even_batches
 from widemax.training.guard import check_finite
 from widemax.training.range_test import RANGE_STEPS
 from widemax.training.steps import (
     DEVICE,
-    EPOCHS,
     LEARNING_RATE,
     LENGTH,
     MACHINE,
@@ -131,7 +131,7 @@ def chosen_averaging(decay: float | str, num_classes: int) -> float:
             most=2**20,
             group=LENGTH,
         ),
-        EPOCHS,
+        EPOCHS_OF_TORCH,
         STEPS,
         DEVICE,
         Option(
