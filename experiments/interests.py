@@ -68,7 +68,9 @@ class Row:
 
 ROWS = {
     "popularity": Row("popularity", "--model popularity"),
-    "youtube_dnn": Row("YouTubeDNN", f"--model youtube-dnn {_TRAINED} {_DOTS}"),
+    "youtube_dnn": Row(
+        "YouTubeDNN", f"--model youtube-dnn {_TRAINED} {_DOTS} --own-negatives drawn"
+    ),
     **{
         f"mind_{k}": Row(f"MIND, K = {k}", f"--model mind --num-interests {k} {_TRAINED} {_DOTS}")
         for k in (1, 2, 4, 8)

@@ -119,7 +119,11 @@ ROWS = {
         },
     ),
     "eges": Row("EGES", "eges", {**_EGES, "learning_rate": 0.2, "epochs": 24, "max_history": 5}),
-    "youtube_dnn": Row("YouTubeDNN", "youtube-dnn", {**_SOFTMAX, **_DOTS, "example_age": "off"}),
+    "youtube_dnn": Row(
+        "YouTubeDNN",
+        "youtube-dnn",
+        {**_SOFTMAX, **_DOTS, "example_age": "off", "own_negatives": "drawn"},
+    ),
     "two_tower": Row("two-tower", "two-tower", {**_SOFTMAX, **_PLAIN}),
     "mind_1": Row("MIND, K = 1", "mind", {**_MIND, "num_interests": 1}),
     "mind_2": Row("MIND, K = 2", "mind", {**_MIND, "num_interests": 2}),

@@ -93,7 +93,7 @@ def test_between_semicolons_numbers_may_have_decimal_commas(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "log.csv: all rows count alike: nothing reads 'Rating', 'event', as where, "),
+        ({}, "log.csv: every row counts the same; not read: 'Rating', 'event' (where, "),
         ({"where": "rating > 1"}, ""),
         ({"weight_column": "Rating"}, ""),
         ({"event_column": "event", "event_weights": "buy=1"}, ""),
