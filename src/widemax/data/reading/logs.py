@@ -345,7 +345,8 @@ def _say_what_may_count(path: Path | str, there: list[str], columns: Columns) ->
     may_count = [name for name in there if plain_name(name) in _MAY_COUNT.split()]
     if may_count and not set(may_count) & set(astuple(columns)):
         _LOGGER.warning(
-            "%s: every row counts the same; not read: %s (where, weight_column or event_column would)",
+            "%s: every row counts the same; not read: %s (where, weight_column or event_column "
+            "would)",
             path, listed(may_count),
         )  # fmt: skip
 
