@@ -7,9 +7,9 @@ from dataclasses import replace
 from widemax.declarations import Option, Value
 
 LAST_FEW = 10
-"""Items of a history that are read where its end says most of what comes next."""
-NEARLY_ALL = 200
-"""Items of a history that are read where what came long ago says as much."""
+"""Items of a history that are read where nothing says how many are worth it."""
+LENGTHS = (1, 2, 3, 5, LAST_FEW, 200)
+"""How many may turn out to be worth it: from what follows one item to tastes that last."""
 
 DIMENSION = Option("dimension", 64, "Length of every class vector.", least=1, most=65_536)
 DROPOUT = Option("dropout", 0.2, "Fraction of the units dropped in a training step.", most=0.99)
@@ -23,8 +23,8 @@ MAX_HISTORY = Option(
 )
 HISTORY_BY_TEST = replace(
     MAX_HISTORY,
-    help="How many of a user's last items the model reads; auto finds out: "
-    f"{LAST_FEW}, or {NEARLY_ALL} where item-knn ranks as well by those.",
+    help="How many of a user's last items the model reads; auto is the most of "
+    f"{', '.join(map(str, LENGTHS))} by which item-knn does not surely rank worse.",
     word="auto",
 )
 WINDOW = Option(

@@ -17,8 +17,9 @@ from widemax.heads.base import InterestsHead
 from widemax.models.options import (
     DIMENSION,
     DROPOUT,
-    HISTORY_BY_TEST,
+    LAST_FEW,
     LAST_ITEMS,
+    MAX_HISTORY,
     TIED,
     USER_FEATURES,
     WEIGHTS,
@@ -39,7 +40,7 @@ _BEST_ALONE = 1000.0
         NUM_LAYERS,
         LAYER_SIZE,
         DROPOUT,
-        HISTORY_BY_TEST,
+        MAX_HISTORY,
         USER_FEATURES,
         *WEIGHTS,
         TIED,
@@ -63,7 +64,8 @@ _BEST_ALONE = 1000.0
         ),
     ],
     traits=["gradients", "context", "windows"],
-    usual=LAST_ITEMS,
+    # A few items have too few interests, at most the logarithm of their number.
+    usual={**LAST_ITEMS, "max_history": LAST_FEW},
 )
 class MIND(HistoryModel):
     """The next item of a user who has several interests.

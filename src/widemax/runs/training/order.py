@@ -13,7 +13,7 @@ from torch import Tensor
 
 from widemax.data import Holdout, Sequences
 from widemax.models.baselines.item_knn import ItemKNN
-from widemax.models.options import LAST_FEW, NEARLY_ALL
+from widemax.models.options import LAST_FEW, LENGTHS
 from widemax.validation import ABSENT
 
 _MOST_INTERACTIONS = 500_000
@@ -44,11 +44,11 @@ class OrderTest:
 def tested_order(
     train: Sequences, asked: Holdout, num_classes: int, *, with_seen: bool
 ) -> OrderTest:
-    """Compare rankings by the last few items with those by all, and by followers with neighbours.
+    """Compare rankings by more and fewer of the last items, and by followers with neighbours.
 
-    NDCG@20 of the first target of each question, user by user: the last few items are read where
-    item-knn ranks better by those than by all, surely; order has a direction where followers of the
-    last item, counted, rank surely better than its neighbours on either side.
+    By NDCG@20 of the first target of each question, user by user. As many items are worth reading
+    as item-knn does not surely rank worse by than by the best number; order has a direction where
+    followers of the last item, counted, rank surely better than its neighbours on either side.
     """
     if num_classes > _MOST_CLASSES or not len(asked):
         return OrderTest(LAST_FEW, directed=False)
@@ -56,13 +56,14 @@ def tested_order(
     asked = asked.chosen(torch.arange(min(len(asked), max(1, _MOST_SCORES // num_classes))))
     neighbours = ItemKNN(num_classes, num_neighbours=min(_NUM_NEIGHBOURS, num_classes))
     neighbours.fit(train.weighed_by(None))
-    few, many = (
-        _ndcg(neighbours.head.scores, asked, length, with_seen) for length in (LAST_FEW, NEARLY_ALL)
-    )
+    by_length = {
+        length: _ndcg(neighbours.head.scores, asked, length, with_seen) for length in LENGTHS
+    }
+    best = max(by_length.values(), key=lambda each: float(each.mean()))
+    history = max(length for length, each in by_length.items() if not _is_ahead(best, each))
     followers, preceding = _followers(train, num_classes), _followers(_reversed(train), num_classes)
     one_way = _ndcg(followers, asked, 1, with_seen)
     both_ways = _ndcg(lambda last: followers(last) + preceding(last), asked, 1, with_seen)
-    history = LAST_FEW if _is_ahead(few, many) else NEARLY_ALL
     return OrderTest(history, directed=_is_ahead(one_way, both_ways))
 
 
