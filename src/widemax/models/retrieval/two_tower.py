@@ -40,7 +40,7 @@ from widemax.scoring.tower import TowerScorer
         "scorer": "tower",
         "sampler": "in-batch",
         "similarity": "cosine",
-        "temperature": 0.1,
+        "temperature": "auto",
         "num_layers": 1,
         "hidden_size": 128,
         "max_history": "auto",
