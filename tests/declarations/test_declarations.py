@@ -28,6 +28,8 @@ from widemax.declarations import (
 from widemax.declarations.__main__ import generated
 from widemax.declarations.setup import FACTS
 from widemax.declarations.table import FILE, load, own_declarations
+from widemax.models.automatic import with_numbers
+from widemax.training.steps import EPOCHS
 
 KINDS = (*SLOTS, "format", "export")
 
@@ -106,6 +108,16 @@ def test_a_method_declares_itself_and_is_offered(own_table):
         Config(sampler="by-day", objective="info-nce")
     with pytest.raises(ValueError, match=r"days has no effect .*: it needs sampler = by-day"):
         Config(days=3)
+
+
+@pytest.mark.parametrize(("word", "epochs"), [("", 10), ("auto", "auto")])
+def test_a_word_is_usual_where_a_method_takes_it(own_table, word, epochs):
+    others = [each for each in find("trainer", "torch").options if each.name != "epochs"]
+    mine = [*others, replace(EPOCHS, word=word)]
+    declare.trainer("mine", help="Mine.", options=mine)(type("Mine", (), {}))
+    config = Config(source="log", model="youtube-dnn", trainer="mine")
+    assert config.epochs == epochs
+    assert with_numbers(config, 250_000).epochs == (40 if word else 10)
 
 
 def test_two_methods_cannot_claim_one_name(own_table):

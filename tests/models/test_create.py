@@ -12,6 +12,7 @@ from widemax.declarations.table import load
 from widemax.devices import plain_torch
 from widemax.heads import HierarchicalHead
 from widemax.models import MIND, SDM, HistoryModel, Item2Vec, SkipGram, TwoTower, YouTubeDNN
+from widemax.models.automatic import with_numbers
 from widemax.models.building import build_model
 from widemax.objectives import negative_sampling
 from widemax.optim import sparse_parameters
@@ -59,7 +60,7 @@ def test_parameters_come_from_the_generator_that_torch_has(name):
 def test_every_model_that_learns_has_losses_and_answers(name):
     # Of a text this short nearly all words would be left out.
     model = created(name, **({"subsample": 0} if Config(model=name).has("subsample") else {}))
-    reach = Config(model=name).get("max_history", 4)
+    reach = with_numbers(Config(model=name), 0).get("max_history", 4)
     batch = model.windows(LOG, max_history=reach, window=1).batch(torch.tensor([2, 7, 30]))
     losses = model(batch, generator=torch.Generator().manual_seed(0))
     losses.sum().backward()
@@ -82,7 +83,7 @@ def losses_and_gradients(model, batch):
 def model_and_batch(name):
     torch.manual_seed(0)
     model = created(name, **({"subsample": 0} if Config(model=name).has("subsample") else {}))
-    reach = Config(model=name).get("max_history", 4)
+    reach = with_numbers(Config(model=name), 0).get("max_history", 4)
     windows = model.windows(LOG, max_history=reach, window=1)
     return model.eval(), windows.batch(torch.tensor([2, 7, 30]))
 

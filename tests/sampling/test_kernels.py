@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from widemax.kernels.sampling import alias, distinct, partition
 from widemax.sampling.base import DrawnSampler, first_distinct_by_sorting
@@ -149,3 +150,23 @@ def test_distinct_log_uniform_equals_the_plain_way(num_classes, size):
         for name in ("log_expected_count", "target_log_expected_count"):
             mine, reference = getattr(kernel, name), getattr(plain, name)
             torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 30), max_size=25),
+    st.integers(0, 7).flatmap(
+        lambda width: st.lists(
+            st.lists(st.integers(-1, 30), min_size=width, max_size=width), max_size=6
+        ).map(lambda rows: np.array(rows, np.int64).reshape(len(rows), width))
+    ),
+    st.sampled_from([1, 2**40]),
+)
+def test_marks_are_those_of_plain_python(
+    ids: list[int], classes: NDArray[np.int64], scale: int
+) -> None:
+    wide = np.where(classes < 0, classes, classes * scale)
+    found = distinct.mark_among(wide, np.array(ids, np.int64) * scale)
+    expected = [[id in row for id in ids] for row in classes.tolist()]
+    assert found.shape == (len(classes), len(ids))
+    assert found.tolist() == expected

@@ -46,9 +46,15 @@ def test_the_length_chooses_where_the_kernel_trains_words(model):
     assert wm.Config(model="item2vec").epochs == 20
 
 
-def test_gradients_do_not_take_the_word():
-    with pytest.raises(ValueError, match=r"epochs cannot be 'auto' with trainer = 'torch'"):
-        wm.Config(model="cbow", trainer="torch", epochs="auto")
+@pytest.mark.parametrize("model", ["youtube-dnn", "next-item", "mind", "two-tower"])
+def test_the_length_chooses_where_gradients_train_models_of_users(model):
+    assert wm.Config(model=model).epochs == "auto"
+    assert wm.Config(model=model, epochs=3).epochs == 3
+
+
+def test_what_is_not_trained_in_epochs_does_not_take_the_word():
+    with pytest.raises(ValueError, match="epochs has no effect with trainer = 'fit'"):
+        wm.Config(model="item-knn", epochs="auto")
 
 
 def stopped_at(step):

@@ -11,6 +11,7 @@ from widemax.advising.situation import LANGUAGE_NEEDS, Situation
 from widemax.advising.work import settled, work_of
 from widemax.config import Config
 from widemax.declarations import Value
+from widemax.models.automatic import with_numbers
 
 FEW_CLASSES = 12_000
 """Up to so many classes the exact softmax is taken."""
@@ -255,7 +256,7 @@ class Choice:
             return
         if config.optimizer == "dense-adam":
             self._decide("optimizer", "adam", "It updates only the rows that a batch used.")
-        if settled(config, self.situation.num_classes).averaging:
+        if settled(config, self.situation.num_classes, self.situation.num_targets).averaging:
             self._decide("averaging", 0.0, "A mean of the weights is a pass over all rows.")
 
     def _choose_numbers(self) -> None:
@@ -301,7 +302,7 @@ class Choice:
         limit = self.situation.memory
         if not limit or self._memory() <= limit:
             return
-        config = settled(self.config, self.situation.num_classes)
+        config = settled(self.config, self.situation.num_classes, self.situation.num_targets)
         if config.has("optimizer") and config.optimizer != "rowwise-adagrad":
             before = self._memory()
             rate = _ROW_RATE * config.learning_rate
@@ -379,12 +380,13 @@ def config_of(situation: Situation, settings: Mapping[str, Any]) -> Config:
     return Config(source=situation.source, **chosen, **rest)
 
 
-def num_steps(config: Any, num_targets: int) -> int:
+def num_steps(config: Config, num_targets: int) -> int:
     """Return how many steps a training has, at most: patience may end it earlier."""
     if config.get("steps", 0):
         return int(config.steps)
     batch = config.get("batch_size", 0)
-    return int(config.get("epochs", 0) * -(-num_targets // batch)) if batch else 0
+    epochs = with_numbers(config, num_targets).get("epochs", 0)
+    return int(epochs * -(-num_targets // batch)) if batch else 0
 
 
 def _gigabytes(size: float) -> str:

@@ -38,7 +38,7 @@ def memory_of(config: Config, popularity: Popularity, num_targets: int) -> dict[
     (516000000, 'optimiser')
     """
     classes = popularity.num_classes
-    config = settled(config, classes)
+    config = settled(config, classes, num_targets)
     widths = table_widths(config)
     model = _FLOAT * classes * sum(widths)
     rows, candidates = batch_of(config), candidates_of(config, popularity)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from widemax.advising.popularity import Popularity
 from widemax.config import Config
+from widemax.models.automatic import with_numbers
 from widemax.models.embeddings.kernel_steps import words_a_step
 from widemax.training.gradients.steps import chosen_averaging, chosen_optimizer
 
@@ -76,7 +77,7 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     """
     if config.get("trainer", "") == "kernel":
         return _kernel_work(config, popularity, num_targets)
-    config = settled(config, popularity.num_classes)
+    config = settled(config, popularity.num_classes, num_targets)
     read = _READERS.get(config.model)
     if read is None:
         return None
@@ -93,8 +94,9 @@ def work_of(config: Config, popularity: Popularity, num_targets: int) -> Work | 
     return work
 
 
-def settled(config: Config, num_classes: int) -> Config:
-    """Return a configuration with what "auto" stands for, with so many classes."""
+def settled(config: Config, num_classes: int, num_targets: int) -> Config:
+    """Return a configuration with what "auto" stands for, with so many classes and targets."""
+    config = with_numbers(config, num_targets)
     if not config.has("optimizer"):
         return config
     return config.changed(

@@ -176,11 +176,13 @@ def _parameters() -> dict[str, inspect.Parameter]:
 def _flag(option: Option, default: str) -> Any:
     flag = option.flag
     names = f"{flag}/{flag.replace('--', '--no-', 1)}" if option.kind is bool else flag
-    words = option.choices or ((option.word,) if option.word else ())
+    # A flag of two names has no room for a word: it is what neither stands for.
+    word = "" if option.kind is bool else option.word
+    words = option.choices or ((word,) if word else ())
     either: dict[str, Any] = {}
-    if option.word:
+    if word:
         kind = option.kind.__name__.upper()
-        either = {"parser": _number_or_word(option.kind), "metavar": f"{kind}|{option.word}"}
+        either = {"parser": _number_or_word(option.kind), "metavar": f"{kind}|{word}"}
     return Annotated[
         option.kind | None,
         typer.Option(

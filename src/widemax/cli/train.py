@@ -25,6 +25,7 @@ from widemax.cli.progress import compiling_shown, starting, waiting
 from widemax.config import Config, ResolvedConfig, show_config
 from widemax.config.resolution import is_ordered
 from widemax.config.settings import all_options
+from widemax.config.toml import toml_value
 from widemax.declarations import find
 from widemax.declarations.table import loaded_plugins
 
@@ -324,7 +325,7 @@ def _chosen_optimizer(training: Training) -> str:
 def _decided(training: Training) -> str:
     """Return what "auto" stands for where the data decided; empty where all was named."""
     automatic = training.description.get("automatic", {})
-    return "".join(f", {name} {value} (auto)" for name, value in automatic.items())
+    return "".join(f", {name} {toml_value(value)} (auto)" for name, value in automatic.items())
 
 
 def _longer(config: Config, progress: TrainingProgress) -> str:

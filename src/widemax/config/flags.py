@@ -86,6 +86,6 @@ def as_flags(settings: Mapping[str, Value]) -> list[str]:
         flag = known[name].flag
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))
-        else:
+        elif known[name].kind is not bool:  # of which "auto" is what no flag stands for
             words += [flag, str(value)]
     return words

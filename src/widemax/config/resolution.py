@@ -148,6 +148,12 @@ def _resolved(given: Mapping[str, Value], model: Declaration, source: str | None
             usual.pop(options[name].unless, None)
     values: dict[str, Value] = {}
     origins: dict[str, str] = {}
+    # A word is usual where the option takes it, which one of a plug-in may not.
+    usual = {
+        name: found
+        for name, found in usual.items()
+        if name not in options or not wordless(name, found[0], options[name], parts)
+    }
     for name, option in options.items():
         if name in parts:
             values[name] = parts[name].name

@@ -51,7 +51,7 @@ class Option:
     choices: tuple[str, ...] = ()
     """The texts allowed; empty allows any. ``ndcg@K`` stands for every whole number after it."""
     word: str = ""
-    """A text that may stand for a number yet to be found, such as "auto"; empty: none may."""
+    """A text that may stand for a value yet to be found, such as "auto"; empty: none may."""
     parts: str = ""
     """The kind of methods that a text lists with weights, such as ``unigram=1, uniform=1``."""
     only_with: str = ""
@@ -83,7 +83,7 @@ class Option:
     def limits(self) -> str:
         """What a value must be, in words."""
         if self.kind is bool:
-            return "true or false"
+            return f"true, false or {self.word}" if self.word else "true or false"
         if self.choices:
             return "one of " + ", ".join(choice or '""' for choice in self.choices)
         if self.parts:

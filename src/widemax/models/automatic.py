@@ -30,12 +30,13 @@ def chosen_temperature(num_interactions: int) -> float:
 def with_numbers(config: Config, num_interactions: int) -> Config:
     """Return a configuration in which numbers stand for what the size of the data decides.
 
-    How much of a history is worth reading is not decided by that: the last few, unless a run has
-    found out (``widemax.runs.training.order``).
+    How much of a history is worth reading is not decided by that, nor whether order has a
+    direction: the last few and one table, unless a run has found out
+    (``widemax.runs.training.order``).
 
     >>> config = with_numbers(Config(source="log", model="youtube-dnn"), 100_000)
-    >>> config.temperature, config.epochs, config.max_history
-    (0.15, 63, 10)
+    >>> config.temperature, config.epochs, config.max_history, config.tied
+    (0.15, 63, 10, True)
     """
     still_open = open_settings(config)
     numbers: dict[str, Value] = {}
@@ -43,6 +44,8 @@ def with_numbers(config: Config, num_interactions: int) -> Config:
         numbers["temperature"] = chosen_temperature(num_interactions)
     if "max_history" in still_open:
         numbers["max_history"] = LAST_FEW
+    if "tied" in still_open:
+        numbers["tied"] = True
     if "epochs" in still_open and not config.get("steps", 0):
         trainer = config.parts["trainer"].name
         numbers["epochs"] = chosen_epochs(AUTO, num_interactions, trainer=trainer)
@@ -53,7 +56,7 @@ def open_settings(config: Config) -> set[str]:
     """Return the settings that the data have yet to decide.
 
     >>> sorted(open_settings(Config(source="log", model="youtube-dnn")))
-    ['averaging', 'epochs', 'max_history', 'temperature']
+    ['averaging', 'epochs', 'max_history', 'temperature', 'tied']
     """
     return {
         name

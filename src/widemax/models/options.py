@@ -89,6 +89,12 @@ LSTM_LAYERS = Option(
     "lstm_layers", 1, "Layers of the LSTM, each on the states of the one before.", least=1, most=64
 )
 TIED = Option("tied", True, "Whether what is read and what is predicted share one table.")
+TIED_BY_TEST = replace(
+    TIED,
+    help="Whether what is read and what is predicted share one table; auto finds out: unless what "
+    "follows an item is another thing than what comes before it.",
+    word="auto",
+)
 NUM_ATTENTION_HEADS = Option(
     "num_attention_heads", 1, "Heads of each attention layer.", least=1, most=64
 )

@@ -18,7 +18,7 @@ _LIMITS = {
     # At most: patience ends them.
     "torch": (20, 100),
 }
-"""By trainer, the fewest and the most epochs."""
+"""By trainer, the fewest and the most epochs; a plug-in has those of torch."""
 
 
 def _by_length(trainer: str) -> str:
@@ -44,6 +44,6 @@ def chosen_epochs(epochs: int | str, length: int, *, trainer: str = "kernel") ->
     3
     """
     if isinstance(epochs, str):
-        fewest, most = _LIMITS[trainer]
+        fewest, most = _LIMITS.get(trainer, _LIMITS["torch"])
         return min(max(round(_OF_A_MILLION * math.sqrt(1e6 / max(length, 1))), fewest), most)
     return epochs

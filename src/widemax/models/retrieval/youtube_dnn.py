@@ -19,7 +19,7 @@ from widemax.models.options import (
     DROPOUT,
     HISTORY_BY_TEST,
     LAST_ITEMS,
-    TIED,
+    TIED_BY_TEST,
     USER_FEATURES,
     WEIGHTS,
 )
@@ -59,7 +59,7 @@ WITHOUT_ORDER: dict[str, Value] = {
         HISTORY_BY_TEST,
         USER_FEATURES,
         *WEIGHTS,
-        TIED,
+        TIED_BY_TEST,
         FEATURE_DIMENSION,
         Option(
             "paper_tower",
@@ -113,7 +113,7 @@ WITHOUT_ORDER: dict[str, Value] = {
         ),
     ],
     traits=["gradients", "context", "windows"],
-    usual={**LAST_ITEMS, "example_age": "off"},
+    usual={**LAST_ITEMS, "example_age": "off", "tied": "auto"},
     usual_with={UNORDERED: WITHOUT_ORDER},
 )
 class YouTubeDNN(HistoryModel):

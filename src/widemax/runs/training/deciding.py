@@ -10,33 +10,30 @@ from widemax.config.resolution import is_ordered
 from widemax.data import Holdout, Source
 from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.holding_out import Split
-from widemax.declarations import find
+from widemax.declarations import Value, find
 from widemax.models.automatic import AUTO, open_settings, with_numbers
-from widemax.runs.training.order import OrderTest, tested_order
+from widemax.runs.training.order import tested_order
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def decided(config: Config, source: Source, split: Split, *, with_seen: bool) -> Config:
     """Return the settings of a run, with numbers for what its data decide."""
-    if config.get("max_history", 0) == AUTO and isinstance(split.validation, Holdout):
+    by_test = open_settings(config) & {"max_history", "tied"}
+    if not _is_ordered(config, source):
+        by_test.discard("tied")
+    if by_test and isinstance(split.validation, Holdout):
         order = tested_order(
             split.sequences, split.validation, len(source.vocabulary), with_seen=with_seen
         )
-        config = _read_in(order, config.changed(max_history=order.history), source)
+        found: dict[str, Value] = {"max_history": order.history, "tied": not order.directed}
+        config = config.changed(**{name: found[name] for name in by_test})
+        if "tied" in by_test and order.directed:
+            _LOGGER.warning(
+                "what follows an item is another thing than what comes before it: histories and "
+                "targets have a table each (--no-tied; --tied shares one)"
+            )
     return with_numbers(config, len(split.sequences.values))
-
-
-def _read_in(order: OrderTest, config: Config, source: Source) -> Config:
-    """Return the settings with two tables where order has a direction that one cannot tell."""
-    is_open = config.get("tied", False) and config.origins["tied"] != "given"
-    if not order.directed or not is_open or not _is_ordered(config, source):
-        return config
-    _LOGGER.warning(
-        "what follows an item is another thing than what comes before it: histories and targets "
-        "have a table each (--no-tied; --tied shares one)"
-    )
-    return config.changed(tied=False)
 
 
 def _is_ordered(config: Config, source: Source) -> bool:

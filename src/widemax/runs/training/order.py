@@ -72,6 +72,7 @@ def _some(train: Sequences) -> Sequences:
     if len(train.values) <= _MOST_INTERACTIONS:
         return train
     users = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))
+    users = users[train.lengths[users] <= _MOST_INTERACTIONS]
     return train.chosen(users[train.lengths[users].cumsum(0) <= _MOST_INTERACTIONS])
 
 
@@ -110,20 +111,22 @@ def _ndcg(scores: Scores, asked: Holdout, length: int, with_seen: bool) -> Tenso
     for rows in torch.split(torch.arange(len(asked)), _ROWS):
         context = asked.batch(rows, max_history=length).context
         given = scores(context).clone()
-        target = asked.targets.values[asked.targets.offsets[rows]][:, None]
-        own = given.gather(1, target)
         if not with_seen:
             seen = asked.seen(rows)
-            given.scatter_(1, torch.where(seen < 0, target, seen), -torch.inf)
-        # Of those that score alike half are ahead.
-        ahead = (given > own).sum(1) + (given == own).sum(1) / 2
+            users, places = (seen != ABSENT).nonzero(as_tuple=True)
+            given[users, seen[users, places]] = -torch.inf
+        own = given.gather(1, asked.targets.values[asked.targets.offsets[rows]][:, None])
+        # Of the others that score alike half are ahead.
+        ahead = (given > own).sum(1) + ((given == own).sum(1) - 1) / 2
         gain = 1 / torch.log2(ahead.double() + 2)
-        found.append(torch.where(ahead < _K, gain, 0.0))
+        found.append(torch.where((ahead < _K) & own[:, 0].isfinite(), gain, 0.0))
     return torch.cat(found)
 
 
 def _is_ahead(one: Tensor, other: Tensor) -> bool:
     """Return whether the mean of a rule is surely above that of another, question by question."""
+    if len(one) < 2:
+        return False
     difference = one - other
     error = difference.std() / len(difference) ** 0.5
-    return len(difference) > 1 and bool(difference.mean() > _SURELY * error)
+    return bool(difference.mean() > _SURELY * error)
