@@ -384,9 +384,9 @@ def num_steps(config: Config, num_targets: int) -> int:
     """Return how many steps a training has, at most: patience may end it earlier."""
     if config.get("steps", 0):
         return int(config.steps)
-    batch = config.get("batch_size", 0)
-    epochs = with_numbers(config, num_targets).get("epochs", 0)
-    return int(epochs * -(-num_targets // batch)) if batch else 0
+    config = with_numbers(config, num_targets)
+    epochs, batch = int(config.get("epochs", 0)), int(config.get("batch_size", 0))
+    return epochs * -(-num_targets // batch) if batch else 0
 
 
 def _gigabytes(size: float) -> str:
