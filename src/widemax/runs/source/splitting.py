@@ -10,6 +10,7 @@ from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.holding_out import Sizes, Split, split_files, split_log, split_text
 from widemax.declarations.table import load
 from widemax.models import Model
+from widemax.models.automatic import with_numbers
 from widemax.runs.source.configured import FILES
 
 
@@ -40,4 +41,6 @@ def split_source(config: Config, source: Source) -> Split:
 def cut_text(config: Config, text: Sequences) -> Windows:
     """Return the words of a text, each with what the model of a run predicts it from."""
     model: type[Model] = load(config.parts["model"])
+    # What a log decides about its histories, a text does not.
+    config = with_numbers(config, len(text.values))
     return model.windows_of(text.joined() if config.get("across_lines", False) else text, config)
