@@ -50,7 +50,7 @@ def test_a_training_says_why_it_ended_and_which_optimiser_was_chosen(
     (ended,) = [line for line in said.splitlines() if line.startswith("finished after ")]
     assert ended.endswith(f"{why}{tmp_path / 'run'}")
     (parts,) = [line for line in said.splitlines() if line.startswith("model ")]
-    assert parts.endswith(", optimizer dense-adam (auto)") == bool(given)
+    assert (", optimizer dense-adam (auto)" in parts) == bool(given)
 
 
 def test_training_on_says_that_the_index_is_of_before(log, tmp_path, capfd):
