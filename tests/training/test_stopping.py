@@ -207,7 +207,9 @@ def test_a_run_behind_popularity_is_called_so(tmp_path):
 
 
 def test_how_sure_the_choice_is_is_said(log, tmp_path):
-    flags = "--model next-item --head full --epochs 12 --dimension 8 --metric ndcg@5"
+    flags = (
+        "--model next-item --head full --epochs 12 --dimension 8 --max-history 10 --metric ndcg@5"
+    )
     arguments = ["train", str(log), "--folder", str(tmp_path / "run"), *flags.split()]
     # So fast that it goes on past the best.
     said = CliRunner().invoke(
