@@ -143,6 +143,43 @@ def test_the_command_says_what_was_decided(log, tmp_path, caplog):
     assert (said + caplog.text).count(NOTE) == 1
 
 
+@pytest.fixture(scope="module")
+def tomorrow(tmp_path_factory):
+    """Few data that decide otherwise: any item may follow any other."""
+    drawn = random.Random(1)
+    sequences = ((f"t{user}", drawn.sample(range(ITEMS), 6)) for user in range(20))
+    return written(tmp_path_factory.mktemp("tomorrow") / "log.csv", sequences)
+
+
+OF_THE_MODEL = ("max_history", "temperature", "tied")
+
+
+def test_a_run_that_goes_on_from_another_keeps_what_that_was_learned_with(run, tomorrow, tmp_path):
+    alone = prepare(tomorrow, wm.Config(), tmp_path / "alone").config
+    assert (alone.tied, run.config.tied) == (True, False)
+    training = prepare(tomorrow, wm.Config(), tmp_path / "next", vectors=run.folder)
+    for name in OF_THE_MODEL:
+        assert training.config.values[name] == run.config.values[name]
+    # How long the new data are learned goes by them.
+    assert training.config.epochs == alone.epochs != run.config.epochs
+    assert {*OF_THE_MODEL, "epochs"} == {*training.description["automatic"]}
+
+
+def test_what_is_typed_is_taken_whatever_the_other_run_has(run, tomorrow, tmp_path):
+    config = wm.Config(temperature=0.2, tied=True, max_history=7)
+    training = prepare(tomorrow, config, tmp_path / "next", vectors=run.folder)
+    assert [training.config.values[name] for name in OF_THE_MODEL] == [7, 0.2, True]
+
+
+def test_the_log_decides_where_another_model_or_vectors_alone_are_given(run, tomorrow, tmp_path):
+    alone = prepare(tomorrow, wm.Config(model="next-item"), tmp_path / "alone").config
+    for name, vectors in (("run", run.folder), ("vectors", run.vectors())):
+        config = wm.Config(model="next-item")
+        found = prepare(tomorrow, config, tmp_path / name, vectors=vectors).config
+        assert found.temperature == alone.temperature
+        assert found.max_history == alone.max_history
+
+
 def test_a_length_that_is_typed_leaves_the_tables_to_the_log(log, tmp_path):
     invoke("train", log, "--folder", tmp_path / "run", "--steps", 1, "--max-history", 7)
     assert stored_config(tmp_path / "run").max_history == 7

@@ -12,13 +12,31 @@ from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.holding_out import Split
 from widemax.declarations import Value, find
 from widemax.models.automatic import AUTO, open_settings, with_numbers
+from widemax.runs.run import Run
 from widemax.runs.training.order import tested_order
+from widemax.vectors import KeyedVectors
 
 _LOGGER = logging.getLogger(__name__)
 
+_LEARNED_WITH = ("max_history", "temperature", "tied")
+"""What the weights of a model were learned with, and mean little without."""
 
-def decided(config: Config, source: Source, split: Split, *, with_seen: bool) -> Config:
-    """Return the settings of a run, with numbers for what its data decide."""
+
+def decided(
+    config: Config,
+    source: Source,
+    split: Split,
+    *,
+    with_seen: bool,
+    learned: KeyedVectors | Run | None = None,
+) -> Config:
+    """Return the settings of a run, with numbers for what its data decide.
+
+    What it starts from decides before them: the few data of another day are none to change the
+    model by.
+    """
+    if isinstance(learned, Run) and learned.config.model == config.model:
+        config = _as_learned_with(config, learned.config)
     by_test = open_settings(config) & {"max_history", "tied"}
     if not _is_ordered(config, source):
         by_test.discard("tied")
@@ -34,6 +52,12 @@ def decided(config: Config, source: Source, split: Split, *, with_seen: bool) ->
                 "targets have a table each (--no-tied; --tied shares one)"
             )
     return with_numbers(config, len(split.sequences.values))
+
+
+def _as_learned_with(config: Config, other: Config) -> Config:
+    """Return a configuration that has what is open of a model from the run that it goes on from."""
+    names = open_settings(config).intersection(_LEARNED_WITH, other.values)
+    return config.changed(**{name: other.values[name] for name in names})
 
 
 def _is_ordered(config: Config, source: Source) -> bool:
