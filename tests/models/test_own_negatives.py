@@ -55,6 +55,16 @@ def test_the_item_of_one_user_is_a_negative_of_another(examples):
     assert pushed(batch, rows) | targets == set(range(NUM_CLASSES)) - {7}
 
 
+@pytest.mark.parametrize(("length", "drawn"), [(1, {3, 7}), (2, {3}), (9, set())])
+def test_what_is_not_read_any_more_may_be_a_negative(length, drawn):
+    examples = YouTubeDNN.windows(
+        Sequences.from_lists([[3, 7, 1, 9]]), max_history=length, window=1
+    )
+    batch = examples.batch(torch.arange(len(examples)))
+    last = [batch.targets.tolist().index(9)]
+    assert pushed(batch, last) & {3, 7, 1} == drawn
+
+
 @pytest.mark.parametrize("examples", [windows, bags])
 @pytest.mark.parametrize("user", [0, 1])
 def test_drawn_brings_it_back(examples, user):

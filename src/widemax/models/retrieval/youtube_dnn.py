@@ -92,8 +92,9 @@ WITHOUT_ORDER: dict[str, Value] = {
         Option(
             "own_negatives",
             "auto",
-            "Whether what a user had may be a negative of theirs; auto leaves it out of a sampled "
-            "head's draws, unless most of what users choose is what they had.",
+            "Whether what is read of a history (--max-history) may be a negative of its user; auto "
+            "leaves it out of a sampled head's draws, unless most of what users choose is what "
+            "they had.",
             choices=("auto", "drawn", "left-out"),
         ),
         Option(
@@ -143,7 +144,7 @@ class YouTubeDNN(HistoryModel):
     history_dropout: float = 0.0
     """Share of a history that is left out in training."""
     leaves_own_out: bool = False
-    """Whether what a user had is no negative of theirs."""
+    """Whether what is read of a history is no negative of its user; earlier items may be."""
 
     @classmethod
     def build(cls, setup: Setup) -> Self:
@@ -169,7 +170,7 @@ class YouTubeDNN(HistoryModel):
         return model
 
     def _leaves_own_out(self, setup: Setup) -> bool:
-        """Return whether draws leave out what a user had, or raise where nothing is drawn."""
+        """Return whether draws leave out what is read, or raise where nothing is drawn."""
         asked = setup.options.own_negatives
         if not isinstance(self.head, SampledHead):
             if asked != "auto":
