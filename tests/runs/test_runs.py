@@ -357,3 +357,11 @@ def test_the_mean_of_the_weights_is_kept_and_training_resumes_from_the_weights(l
     resumed = wm.train(log, config, folder=tmp_path / "parts", resume=True)
     assert same(weights(whole.folder), weights(resumed.folder))
     check_stored_metrics(whole)
+
+
+def test_a_run_of_epochs_goes_on_for_steps(log, tmp_path):
+    folder = tmp_path / "run"
+    first = wm.train(log, CONFIG.changed(epochs=1), folder=folder)
+    for steps in (first.step + 5, first.step + 9):
+        run = wm.train(log, wm.Config(steps=steps), folder=folder, resume=True)
+        assert (run.config.steps, wm.load(folder, checkpoint="last").step) == (steps, steps)

@@ -89,10 +89,19 @@ class Config:
     def changed(self, **given: Value) -> Config:
         """Return the configuration with other values for some settings.
 
+        What a new value leaves without effect goes with the old one.
+
         >>> Config(epochs=3).changed(seed=1).epochs
         3
+        >>> Config(epochs=3, seed=1).changed(steps=500)
+        Config(seed=1, steps=500)
         """
-        return Config(source=self._data, **self.given | given)
+        kept = {
+            name: value
+            for name, value in self.given.items()
+            if name not in self.options or not given.get(self.options[name].unless)
+        }
+        return Config(source=self._data, **kept | given)
 
     def for_source(self, source: str) -> Config:
         """Return the configuration for a "log", a "text" or a format, its model chosen.

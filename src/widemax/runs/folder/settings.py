@@ -40,9 +40,9 @@ ADJUSTABLE = (
 def stored_config(folder: Path) -> Config:
     """Return the configuration that a run was started with."""
     path = check_unchanged(folder, CONFIG)
-    values: dict[str, Any] = {**read_toml(path), **_continued(folder)}
+    values: dict[str, Any] = read_toml(path)
     try:
-        return Config(source=check_run(folder)["kind"], **values)
+        return Config(source=check_run(folder)["kind"], **values).changed(**_continued(folder))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
