@@ -13,6 +13,7 @@ from widemax.encoders.gate import gated
 from widemax.encoders.pooled_attention import pool_attended
 from widemax.encoders.recurrence import _States, _states, read_rows
 from widemax.encoders.routing import route
+from widemax.kernels.registers import LANES
 
 ITEMS, DIMENSION = 9, 5
 PLACES = torch.tensor([[3, 3, 8, 0, 1], [4, -1, -1, -1, -1], [-1] * 5, [5, 6, 7, 8, -1]])
@@ -308,3 +309,21 @@ def test_gate_between_halves_is_the_mean_that_it_says():
     share = torch.sigmoid(gate(torch.cat([query.expand(3, -1), short, long], dim=1)))
     expected = share * long + (1 - share) * short
     torch.testing.assert_close(gated(short, pooled, query, summary, gate), expected)
+
+
+@pytest.mark.parametrize("size", [LANES, 4 * LANES, 4 * LANES + 3])
+@pytest.mark.parametrize("items", [1, 6, 43])
+def test_one_query_for_all_pools_as_one_of_each_user(size, items):
+    places = torch.randint(0, items, (9, 19)).masked_fill(torch.rand(9, 19) < 0.4, -1)
+    places[3], places[4, 1:] = -1, -1
+    vectors, query = torch.randn(items, size) * 3, torch.randn(1, size)
+    given = [vectors.requires_grad_(), query.requires_grad_()]
+    exact = [each.detach().double().requires_grad_() for each in given]
+    ways = torch.randn(9, size)
+    found = attend_rows(given[0], places, given[1])
+    (found * ways).sum().backward()
+    expected = attention_pool(exact[0][places.clamp(min=0)], exact[1].expand(9, -1), places >= 0)
+    (expected * ways).sum().backward()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    for own, other in zip(given, exact, strict=True):
+        torch.testing.assert_close(own.grad.double(), other.grad, rtol=1e-4, atol=1e-4)

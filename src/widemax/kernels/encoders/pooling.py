@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from widemax.kernels.compiling import njit
-from widemax.kernels.encoders.register_rows import copy, dots, room_for, sum_rows, whole
+from widemax.kernels.encoders.pooling_by_one import attend_by_one, spread_by_one
+from widemax.kernels.encoders.register_rows import (
+    copy,
+    dots,
+    room_for,
+    rows_apart,
+    sum_rows,
+    whole,
+)
 from widemax.kernels.encoders.rows import Ids, Matrix, dot, softmax
 from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.registers import LANES, load, multiply_add, spread, store, unowned
@@ -26,6 +34,9 @@ def attended_rows(vectors: Matrix, places: Ids, queries: Matrix) -> tuple[Matrix
     (rows, width), dimension = places.shape, queries.shape[1]
     pooled = np.zeros((rows, dimension), np.float32)
     weights = np.zeros((rows, width), np.float32)
+    if len(queries) == 1 and not dimension % LANES:
+        attend_by_one(vectors, places, queries, pooled, weights)
+        return pooled, weights
     items, scores = room_for(whole(width), whole(dimension)), room_for(1, whole(width))
     own = room_for(2, whole(dimension))
     _attend(vectors, places, queries, pooled, weights, items, scores, own)
@@ -68,7 +79,9 @@ def _attend(
 def spread_attention(
     grad: Matrix, vectors: Matrix, places: Ids, queries: Matrix, pooled: Matrix, weights: Matrix
 ) -> tuple[Matrix, Matrix]:
-    """Return the gradients of the vectors, [U, D], and of the queries, [B, D], from the pooled's.
+    """Return the gradients of the vectors, [U, D], and of the queries, from the pooled's.
+
+    Those of the queries are [B, D], where one is for all perhaps summed, [1, D].
 
     >>> places, queries = np.array([[0, 1]]), np.array([[0]], np.float32)
     >>> vectors, half = np.array([[1], [3]], np.float32), np.array([[0.5, 0.5]], np.float32)
@@ -78,7 +91,11 @@ def spread_attention(
     ([[0.5], [0.5]], [[1.0]])
     """
     (rows, width), dimension = places.shape, queries.shape[1]
-    by_vectors = np.zeros((len(vectors), whole(dimension)), np.float32)
+    by_vectors = rows_apart(len(vectors), dimension)
+    if len(queries) == 1 and not dimension % LANES:
+        by_query = np.zeros_like(queries)
+        spread_by_one(grad, vectors, places, queries, pooled, weights, by_vectors, by_query)
+        return by_vectors, by_query
     by_queries = np.zeros((rows, dimension), np.float32)
     items, two = room_for(whole(width), whole(dimension)), room_for(2, whole(width))
     own = room_for(3, whole(dimension))

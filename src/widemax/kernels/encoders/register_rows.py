@@ -16,7 +16,9 @@ from widemax.kernels.curves import exp
 from widemax.kernels.registers import (
     LANES,
     add,
+    clamp,
     load,
+    multiply,
     multiply_add,
     peek,
     spread,
@@ -60,6 +62,20 @@ def room_for(rows: int, columns: int) -> Matrix:
     room = space_for(rows, columns)
     room[:] = 0
     return room
+
+
+@njit(cache=True, nogil=True)
+def rows_apart(rows: int, columns: int) -> Matrix:
+    """Return a table of zeros, [rows, whole(columns)], with a register of nothing behind each row.
+
+    As values of a sparse gradient: torch adds two of those by one copy where the rows of one do not
+    touch, and else row by row, which takes five times as long.
+
+    >>> table = rows_apart(2, LANES)
+    >>> table.shape == (2, LANES), table.flags.c_contiguous
+    (True, False)
+    """
+    return room_for(rows, whole(columns) + LANES)[:, : whole(columns)]
 
 
 @njit(inline="always")
@@ -138,17 +154,31 @@ def weighted(rows: Matrix, column: int, weights: Matrix, place: int, count: int)
 
 @njit(inline="always")
 def softmax_row(scores: Matrix, shares: Matrix, place: int, count: int) -> None:
-    """Write the softmax of the first numbers of a table's one row to a row, over its zeros."""
-    top = peek(scores, 0, 0)
-    for at in range(1, count):
-        top = max(top, peek(scores, 0, at))
+    """Write the softmax of the first numbers of a table's one row to a row of whole registers.
+
+    Behind them it is 0, to the end of the register. What was scored is written over.
+    """
+    zero, infinite = spread(_f(0)), spread(_f(np.inf))
+    for at in range(count, whole(count)):
+        scores[0, at] = scores[0, 0]
+    tops = load(scores, 0, 0)
+    for at in range(LANES, count, LANES):
+        tops = clamp(tops, load(scores, 0, at), infinite)
+    store(shares, place, 0, tops)
+    top = peek(shares, place, 0)
+    for at in range(1, LANES):
+        top = max(top, peek(shares, place, at))
     for at in range(0, count, LANES):
         store(scores, 0, at, exp(subtract(load(scores, 0, at), spread(top))))
-    total = _f(0)
-    for at in range(count):
-        total += peek(scores, 0, at)
-    for at in range(count):
-        shares[place, at] = peek(scores, 0, at) / total
+    for at in range(count, whole(count)):
+        scores[0, at] = 0
+    total = zero
+    for at in range(0, count, LANES):
+        total = add(total, load(scores, 0, at))
+    store_sums(shares, place, 0, total, zero, zero, zero)
+    share = spread(_f(1) / peek(shares, place, 0))
+    for at in range(0, count, LANES):
+        store(shares, place, at, multiply(load(scores, 0, at), share))
 
 
 @njit(inline="always")

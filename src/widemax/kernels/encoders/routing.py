@@ -17,6 +17,7 @@ from widemax.kernels.encoders.register_rows import (
     dots,
     four_sums,
     room_for,
+    rows_apart,
     square_norms,
     whole,
 )
@@ -141,7 +142,7 @@ def spread_sums(
     [[3.0, 3.0], [0.0, 0.0]]
     """
     rows, interests, dimension = grad.shape
-    by_vectors = np.zeros((num_vectors, whole(dimension)), np.float32)
+    by_vectors = rows_apart(num_vectors, dimension)
     own = room_for(interests, whole(dimension))
     for row in range(rows):
         for k in range(interests):
