@@ -90,7 +90,6 @@ def test_what_has_no_whole_tiles_or_drops_goes_one_step_after_another():
     context = context_of(5)
     for dimension, dropout, layers in ((40, 0.0, 1), (64, 0.5, 1), (64, 0.0, 2)):
         encoder = SDMEncoder(ITEMS, dimension, short=5, dropout=dropout, num_layers=layers)
-        numbered = halves.Halves(torch.arange(3), 3, context[:, :2], torch.zeros_like(context))
-        given = (torch.zeros(3, dimension), numbered, encoder.query[None])
+        given = (encoder.items, torch.zeros_like(context), encoder.query[None])
         assert not halves.halves_fit(*given, encoder.lstm, encoder.attention)
         assert encoder(context).shape == (5, dimension)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from widemax.kernels.products import product, product_over_rows
+from widemax.kernels.products import add_product, product, product_over_rows
 from widemax.kernels.tiles import DEPTH_STEP, HEIGHT, WIDTH
 
 
@@ -35,3 +35,13 @@ def test_products_over_rows_of_all_numbers(depth, threads):
     left, right = numbers(depth, 3 * HEIGHT), numbers(depth, 2 * WIDTH)
     expected = left.T.astype(np.float64) @ right
     np.testing.assert_allclose(product_over_rows(left, right), expected, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("rows", [0, 1, HEIGHT, 40 * HEIGHT + 1])
+def test_products_are_added_to_rows_that_stand_apart(rows, threads):
+    left, right, before = numbers(rows, 64), numbers(64, 2 * WIDTH), numbers(rows, 3 * WIDTH)
+    out = before.copy()
+    add_product(left, right, out[:, : 2 * WIDTH])
+    expected = before.astype(np.float64)
+    expected[:, : 2 * WIDTH] += left.astype(np.float64) @ right
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)

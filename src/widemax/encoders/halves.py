@@ -15,31 +15,31 @@ from widemax.encoders.attention import SelfAttention, _attend_rows
 from widemax.encoders.contexts import Halves
 from widemax.encoders.gate import _gated
 from widemax.encoders.pooled_attention import _pooled
-from widemax.encoders.products import product, product_over_rows
 from widemax.encoders.recurrence import _states
 from widemax.gradients import Gradients, is_asked_for_a_graph, kernels_take, plain_gradients
+from widemax.scoring.rows import gather_rows, rows_gradient
 
 
 def halves_fit(
-    vectors: Tensor, numbered: Halves, query: Tensor, lstm: nn.LSTM, attention: SelfAttention
+    items: nn.Embedding, recent: Tensor, query: Tensor, lstm: nn.LSTM, attention: SelfAttention
 ) -> bool:
-    """Return whether ``fused_halves`` takes these vectors [U, D] of items and these layers.
+    """Return whether ``fused_halves`` takes a table of items and these layers.
 
     It has no dropout, and all its rows are whole tiles.
     """
-    heads, size = attention.num_heads, vectors.shape[1]
+    heads, size = attention.num_heads, items.embedding_dim
     dropped = attention.training and attention.dropout.p > 0
     if dropped or lstm.num_layers > 1 or lstm.input_size != size:
         return False
-    if not numbered.recent.numel() or torch.is_autocast_enabled("cpu"):
+    if not recent.numel() or torch.is_autocast_enabled("cpu"):
         return False
-    if not kernels_take(vectors, query, *lstm.parameters(), *attention.parameters()):
+    if not kernels_take(items.weight, query, *_weights(lstm, attention)):
         return False
     return not size % _kernels("tiles").WIDTH and not size // heads % _kernels("registers").LANES
 
 
 def fused_halves(
-    vectors: Tensor,
+    items: nn.Embedding,
     numbered: Halves,
     query: Tensor,
     lstm: nn.LSTM,
@@ -49,31 +49,34 @@ def fused_halves(
 ) -> Tensor:
     """Return ``gated`` of what ``pool_attended`` and ``attend_rows`` make of both halves, [B, D].
 
-    The session is what ``read_rows`` makes of the recent items, the vectors [U, D] are those of
-    all classes. Same numbers as by these functions one after another, with fewer steps between.
+    The session is what ``read_rows`` makes of the recent items, by the rows of a table. Same
+    numbers as by these functions one after another, with fewer steps between.
 
     >>> from widemax.encoders.contexts import numbered_halves
-    >>> vectors, maps = torch.zeros(2, 32), (torch.nn.Linear(32, 32), torch.nn.Linear(96, 32))
+    >>> items, maps = torch.nn.Embedding(2, 32), (torch.nn.Linear(32, 32), torch.nn.Linear(96, 32))
     >>> lstm, attention = torch.nn.LSTM(32, 32, batch_first=True), SelfAttention(32)
     >>> halves = numbered_halves(torch.tensor([[1, 0, 1]]), 2)
-    >>> fused_halves(vectors, halves, torch.zeros(1, 32), lstm, attention, *maps).shape
+    >>> fused_halves(items, halves, torch.zeros(1, 32), lstm, attention, *maps).shape
     torch.Size([1, 32])
     """
-    places = (numbered.num_recent, numbered.before, numbered.recent)
-    heads = attention.num_heads
-    attending = (attention.inputs.weight, attention.output.weight)
-    maps = (summary.weight, summary.bias, gate.weight, gate.bias)
-    given = (
-        vectors.contiguous(),
-        *places,
-        heads,
+    hidden: Tensor = _Halves.apply(  # type: ignore[no-untyped-call]
+        items.weight,
+        numbered.classes,
+        items.sparse,
+        numbered.num_recent,
+        numbered.before,
+        numbered.recent,
+        attention.num_heads,
         query.contiguous(),
-        *lstm.parameters(),
-        *attending,
-        *maps,
+        *_weights(lstm, attention),
+        *(summary.weight, summary.bias, gate.weight, gate.bias),
     )
-    hidden: Tensor = _Halves.apply(*given)  # type: ignore[no-untyped-call]
     return hidden
+
+
+def _weights(lstm: nn.LSTM, attention: SelfAttention) -> list[Tensor]:
+    """Return those of both layers, by name: to walk over all parameters takes far longer."""
+    return [*lstm.all_weights[0], attention.inputs.weight, attention.output.weight]
 
 
 @cache
@@ -83,7 +86,9 @@ def _kernels(name: str) -> Any:
 
 
 def _fuse_plainly(
-    vectors: Tensor,
+    table: Tensor,
+    classes: Tensor,
+    sparse: bool,
     num_recent: int,
     before: Tensor,
     recent: Tensor,
@@ -101,6 +106,7 @@ def _fuse_plainly(
     gate_bias: Tensor,
 ) -> Tensor:
     """The same by torch's own operations, for derivatives of any order."""
+    vectors = gather_rows(table, classes, sparse=sparse)
     lengths, size = (recent >= 0).sum(1), vectors.shape[1]
     states = _states(vectors, recent, lengths, by_input, by_state, bias, other_bias)
     short = _pooled(states, lengths, query, attention, output, heads)
@@ -115,7 +121,9 @@ class _Halves(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        vectors: Tensor,
+        table: Tensor,
+        classes: Tensor,
+        sparse: bool,
         num_recent: int,
         before: Tensor,
         recent: Tensor,
@@ -129,53 +137,51 @@ class _Halves(torch.autograd.Function):
     ) -> Tensor:
         kernels, reading = _kernels("encoders.halves"), _kernels("encoders.recurrence")
         places, lengths, order = kernels.longest_first(recent.numpy())
-        projected = product(vectors[:num_recent], by_input.T).numpy()
-        read = (
-            projected,
-            (bias + other_bias).numpy(),
-            places,
-            lengths,
-            by_state.contiguous().numpy(),
-        )
-        states, gates, cells = reading.read_forward(*read)
-        known, asking, fused = vectors.numpy(), query.numpy(), _arrays(maps)
+        vectors, (asking, named) = table.index_select(0, classes).numpy(), _arrays((query, before))
+        inputs, recurrent, *of_maps = _arrays((by_input, by_state, *maps))
+        projected = _kernels("products").product(vectors[:num_recent], inputs.T)
+        both = bias.numpy() + other_bias.numpy()
+        states, gates, cells = reading.read_forward(projected, both, places, lengths, recurrent)
         sessions = (states, lengths, order, heads)
-        hidden, *kept = kernels.fuse_halves(known, before.numpy(), asking, *sessions, *fused)
+        hidden, *kept = kernels.fuse_halves(vectors, named, asking, *sessions, *of_maps)
         ctx.save_for_backward(
-            vectors, before, recent, query, by_input, by_state, bias, other_bias, *maps
+            *(table, classes, before, recent, query, by_input, by_state, bias, other_bias, *maps)
         )
-        ctx.numbers, ctx.kept = (num_recent, heads), kept
+        ctx.numbers, ctx.kept = (sparse, num_recent, heads), kept
+        # As arrays, for a view of a tensor's memory costs as much as a short operation of torch.
         ctx.read = (states, gates, cells, places, lengths, order)
+        ctx.given, ctx.weights = (vectors, named, asking), (inputs, recurrent, *of_maps)
         return torch.from_numpy(hidden)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        vectors, before, recent, query, *weights = ctx.saved_tensors
-        num_recent, heads = ctx.numbers
+        table, classes, before, recent, query, *weights = ctx.saved_tensors
+        sparse, num_recent, heads = ctx.numbers
         if is_asked_for_a_graph():
-            inputs = (vectors, num_recent, before, recent, heads, query, *weights)
+            named = (table, classes, sparse, num_recent, before, recent, heads, query)
+            inputs = (*named, *weights)
             return plain_gradients(_fuse_plainly, inputs, ctx.needs_input_grad, (grad,))
-        by_input, by_state, _, _, *maps = weights
         *read, lengths, order = ctx.read
-        attention, output, summary, _, gate, _ = _arrays(maps)
-        known, asking = vectors.numpy(), query.numpy()
+        by_input, by_state, attention, output, summary, _, gate, _ = ctx.weights
         found = _kernels("encoders.halves_gradients").spread_halves(
-            *(grad.contiguous().numpy(), known, before.numpy(), asking, lengths, order, heads),
+            *(grad.contiguous().numpy(), *ctx.given, lengths, order, heads),
             *(attention, output, summary, gate, *ctx.kept),
         )
-        by_states, by_vectors, by_query, *by_maps = found
-        by_projected, by_weight = _kernels("encoders.recurrence_gradients").read_back(
-            by_states, *read, lengths, by_state.contiguous().numpy(), num_recent
+        by_states, by_vectors, *others = found
+        by_inputs, by_weight = _kernels("encoders.recurrence_gradients").read_back(
+            by_states, *read, lengths, by_state, num_recent
         )
-        by_inputs = torch.from_numpy(by_projected)
-        by_vectors = torch.from_numpy(by_vectors)
-        by_vectors[:num_recent] += product(by_inputs, by_input)
-        by_bias = by_inputs.sum(0)
+        products, named = _kernels("products"), ctx.given[0][:num_recent]
+        products.add_product(by_inputs, by_input, by_vectors[:num_recent])
+        of_inputs = products.product_over_rows(by_inputs, named)
+        by_query, *by_maps = map(torch.from_numpy, others)
+        values = torch.from_numpy(by_vectors)
+        by_bias = torch.from_numpy(by_inputs).sum(0)
         return (
-            *(by_vectors, None, None, None, None, torch.from_numpy(by_query)),
-            product_over_rows(by_inputs, vectors[:num_recent]),
-            *(torch.from_numpy(by_weight), by_bias, by_bias.clone()),
-            *map(torch.from_numpy, by_maps),
+            rows_gradient(classes, values, table.shape, sparse=sparse),
+            *(None, None, None, None, None, None, by_query),
+            *(torch.from_numpy(of_inputs), torch.from_numpy(by_weight), by_bias, by_bias.clone()),
+            *by_maps,
         )
 
 

@@ -94,11 +94,11 @@ class SDMEncoder(nn.Module):
         context = check_context(context, self.num_classes)
         query = self._query(context, users)
         numbered = numbered_halves(context, self.short)
+        layers = (query, self.lstm, self.attention)
+        if not self.codes.shape[1] and halves_fit(self.items, numbered.recent, *layers):
+            return fused_halves(self.items, numbered, *layers, self.summary, self.gate)
         named, num_recent, before, session = numbered
         fields = self._fields(named)
-        both = (fields[0][0], numbered, query, self.lstm, self.attention)
-        if len(fields) == 1 and halves_fit(*both):
-            return fused_halves(*both, self.summary, self.gate)
         recent = _side_by_side([vectors[:num_recent] for vectors, _ in fields])
         short, pooled = self._short(recent, session, query), self._pooled(fields, before, query)
         fused: Tensor = self.dropout(gated(short, pooled, query, self.summary, self.gate))

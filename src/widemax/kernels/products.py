@@ -55,43 +55,64 @@ def product(left: Matrix, right: Matrix) -> Matrix:
     out = torch.empty(len(left), right.shape[1]).numpy()
     blocks = num_blocks(len(left), smallest=_SMALLEST)
     if blocks == 1:
-        _multiply_rows(left, panels_of(right), out)
+        _multiply_rows(left, panels_of(right), out, False)
     else:
-        _multiply_in_blocks(blocks, left, panels_of(right), out)
+        _multiply_in_blocks(blocks, left, panels_of(right), out, False)
     return out
+
+
+def add_product(left: Matrix, right: Matrix, out: Matrix) -> None:
+    """Add what ``product`` returns to ``out`` [M, N], whose rows need not touch.
+
+    >>> out = np.ones((1, WIDTH), np.float32)
+    >>> add_product(np.ones((1, 4), np.float32), np.ones((4, WIDTH), np.float32), out)
+    >>> float(out[0, 0])
+    5.0
+    """
+    blocks = num_blocks(len(left), smallest=_SMALLEST)
+    if blocks == 1:
+        _multiply_rows(left, panels_of(right), out, True)
+    else:
+        _multiply_in_blocks(blocks, left, panels_of(right), out, True)
 
 
 @njit(cache=True, nogil=True)
 def multiplied(left: Matrix, right: Matrix) -> Matrix:
     """Return what ``product`` does, to another kernel and by its thread."""
     out = space_for(len(left), right.shape[1])
-    _multiply_rows(left, panels_of(right), out)
+    _multiply_rows(left, panels_of(right), out, False)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _multiply_rows(left: Matrix, panels: Matrix, out: Matrix) -> None:
+def _multiply_rows(left: Matrix, panels: Matrix, out: Matrix, adds: bool) -> None:
     left, panels, out = unowned(left, panels, out)
     whole = len(left) - len(left) % HEIGHT
     for first in range(0, whole, _ROWS):
         for c in range(len(panels)):
             columns = slice(c * WIDTH, (c + 1) * WIDTH)
             for r in range(first, min(first + _ROWS, whole), HEIGHT):
-                _multiply(left[r : r + HEIGHT], panels[c], out[r : r + HEIGHT, columns], False)
+                _multiply(left[r : r + HEIGHT], panels[c], out[r : r + HEIGHT, columns], adds)
     if whole == len(left):
         return
     rest, tile = np.zeros((HEIGHT, left.shape[1]), _f), np.empty((HEIGHT, WIDTH), _f)
     rest[: len(left) - whole] = left[whole:]
     for c in range(len(panels)):
         _multiply(rest, panels[c], tile, False)
-        out[whole:, c * WIDTH : (c + 1) * WIDTH] = tile[: len(left) - whole]
+        columns = slice(c * WIDTH, (c + 1) * WIDTH)
+        if adds:
+            out[whole:, columns] += tile[: len(left) - whole]
+        else:
+            out[whole:, columns] = tile[: len(left) - whole]
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _multiply_in_blocks(blocks: int, left: Matrix, panels: Matrix, out: Matrix) -> None:
+def _multiply_in_blocks(
+    blocks: int, left: Matrix, panels: Matrix, out: Matrix, adds: bool
+) -> None:  # fmt: skip
     for block in prange(blocks):
         rows = slice(len(left) * block // blocks, len(left) * (block + 1) // blocks)
-        _multiply_rows(left[rows], panels, out[rows])
+        _multiply_rows(left[rows], panels, out[rows], adds)
 
 
 def product_over_rows(left: Matrix, right: Matrix) -> Matrix:

@@ -92,9 +92,19 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (ids,) = ctx.saved_tensors
         places, values = ids.reshape(-1).long(), grad.reshape(-1, *ctx.shape[1:])
-        if not ctx.sparse:
-            return values.new_zeros(ctx.shape).index_add_(0, places, values), None, None
-        return _sparse_rows(places, values, ctx.shape), None, None
+        return rows_gradient(places, values, ctx.shape, sparse=ctx.sparse), None, None
+
+
+def rows_gradient(places: Tensor, values: Tensor, shape: torch.Size, *, sparse: bool) -> Tensor:
+    """Return the gradient of a table of which rows ``places`` [N] have the gradients ``values``.
+
+    >>> values = torch.tensor([[1.0], [2.0], [3.0]])
+    >>> rows_gradient(torch.tensor([1, 0, 1]), values, torch.Size([2, 1]), sparse=False).tolist()
+    [[2.0], [4.0]]
+    """
+    if sparse:
+        return _sparse_rows(places, values, shape)
+    return values.new_zeros(shape).index_add_(0, places, values)
 
 
 def _sparse_rows(places: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
