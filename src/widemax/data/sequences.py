@@ -346,7 +346,8 @@ class Windows:
         context, users = self._read(positions)
         return WindowBatch(
             context=context,
-            targets=self.sequences.values[positions],
+            # Many times as quick as an index in brackets, of which rows are few.
+            targets=self.sequences.values.index_select(0, positions),
             users=users,
             ages=self._ages(positions),
             vocabulary=self.sequences.vocabulary,
@@ -373,7 +374,7 @@ class Windows:
 
     def places(self, rows: Tensor) -> Tensor:
         """Return where in ``sequences.values`` the targets of some rows stand."""
-        return rows if self.positions is None else self.positions[rows]
+        return rows if self.positions is None else self.positions.index_select(0, rows)
 
     def at_most(self, count: int, *, generator: torch.Generator | None = None) -> Windows:
         """Return at most ``count`` examples of each sequence, drawn at random without repeats.

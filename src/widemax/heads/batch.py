@@ -120,7 +120,7 @@ def _all_between(values: Tensor, low: int, high: int) -> bool:
     if not values.numel():
         return False
     smallest, largest = torch.aminmax(values)
-    return bool(smallest >= low) and bool(largest <= high)
+    return int(smallest) >= low and int(largest) <= high
 
 
 def _without_repeats(targets: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from widemax.objectives.log_sum import (
 )
 
 
+@cache
 def _tiled() -> ModuleType:
     """Return the products by tiles: they load Numba, which only a step of training needs."""
     return import_module("widemax.kernels.objectives.tiled_products")

@@ -107,7 +107,7 @@ def kernel_counts_and_hits(
 
 def kernel_array(tensor: Tensor) -> Any:
     """Return the memory of a tensor on the CPU, or of a contiguous copy, for a kernel."""
-    return tensor.detach().contiguous().numpy()
+    return (tensor.detach() if tensor.requires_grad else tensor).contiguous().numpy()
 
 
 class _FusedLogSum(torch.autograd.Function):

@@ -101,13 +101,18 @@ class RowAdam(RowOptimizer):
         """Have torch's Adam update those of dense gradients, mostly so small that calls count."""
         others: list[Tensor] = []
         given: defaultdict[torch.dtype, list[tuple[Tensor, Tensor, State]]] = defaultdict(list)
+        takes = by_kernels()
         for parameter in parameters:
             grad = parameter.grad
-            if grad is None or grad.is_sparse or not _torch_takes(parameter, grad):
+            if grad is None:
+                continue
+            if not takes or grad.is_sparse or not _torch_takes(parameter, grad):
                 others.append(parameter)
                 continue
             check_gradient(parameter, grad)
-            state = self._state_of(parameter, grad, group)
+            state = self.state[parameter]
+            if not state or not state["exp_avg"].shape == state["exp_avg_sq"].shape == grad.shape:
+                state = self._state_of(parameter, grad, group)
             if state["step"].dim():
                 others.append(parameter)
             else:
@@ -137,10 +142,9 @@ def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> 
     weights, grads, states = (list(each) for each in zip(*given, strict=True))
     steps = [state["step"] for state in states]
     torch._foreach_add_(steps, 1)
-    as_tensors: dict[int, Tensor] = {}  # mostly one: of a parameter that came later it is another
-    for step in map(int, steps):
-        if step not in as_tensors:
-            as_tensors[step] = torch.tensor(float(step), dtype=torch.float32)
+    counts = [int(step) for step in steps]
+    # Mostly one: of a parameter that came later it is another.
+    as_tensors = {count: torch.tensor(float(count), dtype=torch.float32) for count in set(counts)}
     fused = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
     beta1, beta2 = group["betas"]
     fused(
@@ -149,7 +153,7 @@ def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> 
         [state["exp_avg"] for state in states],
         [state["exp_avg_sq"] for state in states],
         [],
-        [as_tensors[int(step)] for step in steps],
+        [as_tensors[count] for count in counts],
         amsgrad=False,
         lr=float(group["lr"]),
         beta1=beta1,
@@ -161,7 +165,7 @@ def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> 
 
 
 def _torch_takes(parameter: Tensor, grad: Tensor) -> bool:
-    """Return whether torch's own kernel of Adam can update a parameter in its memory."""
+    """Return whether torch's own kernel of Adam, where it may run, updates such a parameter."""
     kind, plain = parameter.dtype, parameter.is_contiguous() and grad.is_contiguous()
     wide = kind in (torch.float32, torch.float64) and grad.dtype == kind
-    return plain and wide and parameter.numel() > 0 and by_kernels(parameter)
+    return plain and wide and parameter.is_cpu and parameter.numel() > 0

@@ -51,7 +51,9 @@ def fits_kernel(tensor: Tensor) -> bool:
 
 def as_rows(tensor: Tensor) -> NDArray[Any]:
     """Return a contiguous tensor [V, ...] as an array [V, D] on its memory, bfloat16 as bits."""
-    table = tensor.detach().view(tensor.shape[0], -1)
+    table = tensor.detach() if tensor.requires_grad else tensor
+    if table.dim() != 2:
+        table = table.view(tensor.shape[0], -1)
     return (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
 
 

@@ -270,11 +270,13 @@ class DrawnSampler(Sampler):
         # Twice as many as needed: one round is then enough for most proposals (Zipf's law too).
         drawn = self.draw((rows, 2 * num_samples), device=device, generator=generator)
         ids, tries, found = first_distinct(drawn, num_samples)
-        while bool((found < num_samples).any()) and drawn.shape[1] < limit:
+        missing = bool((found < num_samples).any())
+        while missing and drawn.shape[1] < limit:
             more = self.draw((rows, drawn.shape[1]), device=device, generator=generator)
             drawn = torch.cat([drawn, more], dim=1)
             ids, tries, found = first_distinct(drawn, num_samples)
-        if not bool((found < num_samples).any()):
+            missing = bool((found < num_samples).any())
+        if not missing:
             return ids.view(shape), tries.view(*shape[:-1], 1)
         raise ValueError(
             f"num_samples = {num_samples:,} distinct ids were not found in {drawn.shape[1]:,} "
@@ -324,6 +326,22 @@ def log_expected_count(log_prob: Tensor, num_samples: int, tries: Tensor | None)
     if one:
         return without_repeat
     return torch.where(repeated, _log_rejecting(log_prob, tries), without_repeat)
+
+
+def log_expected_count_of_one(log_prob: float, num_samples: int, tries: int | None) -> float:
+    """Return what ``log_expected_count`` does, of one probability: no operation of torch's is run.
+
+    >>> one = log_expected_count(torch.tensor([-2.0]).double(), 5, torch.tensor([7]))
+    >>> abs(log_expected_count_of_one(-2.0, 5, 7) - one.item()) < 1e-15
+    True
+    """
+    if tries is None:
+        return log_prob + math.log(num_samples)
+    if tries == num_samples:
+        return min(0.0, log_prob + math.log(num_samples))
+    if log_prob == 0:
+        return 0.0
+    return math.log(-math.expm1(math.log1p(-math.exp(log_prob)) * tries))
 
 
 def expected_tries(log_prob: Tensor, num_samples: int) -> Tensor:

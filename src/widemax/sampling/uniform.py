@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from widemax.declarations import declare
-from widemax.sampling.base import DRAWN, DRAWS, DrawnSampler, log_expected_count, uniform_log_prob
+from widemax.devices import by_kernels
+from widemax.sampling.base import (
+    DRAWN,
+    DRAWS,
+    DrawnSampler,
+    log_expected_count,
+    log_expected_count_of_one,
+    uniform_log_prob,
+)
 
 
 @declare.sampler("uniform", options=DRAWN, traits=[*DRAWS, "kernel"])
@@ -50,8 +60,13 @@ class UniformSampler(DrawnSampler):
         """Return the log expected counts of candidates and targets, which are all the same."""
         if self.per_example:
             return super()._log_counts(ids, targets, tries, num_samples)
+        if by_kernels(ids):  # where Python may read how many tries there were
+            number = None if tries is None else int(tries)
+            log_count = log_expected_count_of_one(-math.log(self.num_classes), num_samples, number)
+            of_ids = torch.full((len(ids),), log_count, dtype=torch.float64)
+            return of_ids, torch.full(targets.shape, log_count, dtype=torch.float64)
         count = log_expected_count(self.log_prob(ids.new_zeros(1)), num_samples, tries)
-        return count.repeat(len(ids)), count.expand(targets.shape).contiguous()
+        return count.expand(len(ids)).contiguous(), count.expand(targets.shape).contiguous()
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Return −log V for each id."""

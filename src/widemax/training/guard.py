@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
+
+_FEW = 2**15  # numbers of a gradient that are summed together with those of others
 
 
 class NonFiniteError(ValueError):
@@ -18,13 +20,20 @@ class NonFiniteError(ValueError):
         self.tensor = tensor
 
 
-def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
+def check_finite(
+    model: nn.Module,
+    losses: Tensor,
+    *,
+    step: int,
+    parameters: Iterable[Tensor] | None = None,
+) -> None:
     """Raise ``NonFiniteError`` if a loss or a gradient is NaN or infinite, naming where it began.
 
     Called after ``backward`` and before ``optimizer.step``, it keeps anything bad from the weights.
     A bad parameter is named before the losses, and those before the gradients. Costs one pass over
     the gradients, and a second over the parameters only to find the culprit. With gradients scaled
-    for float16 the scaler skips such steps by itself.
+    for float16 the scaler skips such steps by itself. ``parameters`` are those whose gradients are
+    looked at, all of the model if not given: to ask it for them takes longer than to look.
 
     >>> model = torch.nn.Linear(2, 1)
     >>> _ = model.weight.data.fill_(float("inf"))
@@ -34,10 +43,13 @@ def check_finite(model: nn.Module, losses: Tensor, *, step: int) -> None:
     ...     print(error)
     step 7: weight holds inf, a finite number is needed
     """
-    grads = [each.grad for each in model.parameters() if each.grad is not None]
+    own = model.parameters() if parameters is None else parameters
+    grads = [each.grad for each in own if each.grad is not None]
     entries = [_entries(each) for each in (losses, *grads)]
-    # All of it in one number, for a device must be waited for until it can be read.
-    if math.isfinite(torch.stack([each.sum() for each in entries]).sum().item()):
+    # All of it in one number, for a device must be waited for until it can be read. To join small
+    # gradients takes less time than to sum each of them.
+    parts = [each.reshape(-1) if each.numel() <= _FEW else each.sum().view(1) for each in entries]
+    if math.isfinite(torch.cat(parts).sum().item()):
         return
     if _is_finite(losses) and all(map(_is_finite, grads)):
         return

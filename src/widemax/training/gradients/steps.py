@@ -256,7 +256,8 @@ class GradientSteps:
         torch.autograd.backward(loss)
         self.loss = loss.detach()
         self.together.exchange(self.model)
-        check_finite(self.model, losses, step=step)
+        trained = [each for group in self.optimizer.param_groups for each in group["params"]]
+        check_finite(self.model, losses, step=step, parameters=trained)
         if self.clip_norm:
             clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self.optimizer.step()
