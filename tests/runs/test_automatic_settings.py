@@ -16,13 +16,17 @@ from tests import forked
 from tests.distributed.processes import free_port
 from tests.runs.test_serving_export import answer
 from widemax.cli.app import app
+from widemax.config import Config
 from widemax.config.toml import read_toml, to_toml
 from widemax.models.automatic import chosen_temperature
 from widemax.models.options import LENGTHS
 from widemax.runs.answering.table_answers import TableAnswers
 from widemax.runs.folder.settings import stored_config
+from widemax.runs.source.splitting import split_source
+from widemax.runs.training.deciding import decided
 from widemax.runs.training.preparing import prepare
 from widemax.training.checkpoints import CheckpointStore
+from widemax.training.together import Together
 
 ITEMS = 40
 SMALL = {"dimension": 16, "validate_every": 20}
@@ -262,3 +266,24 @@ def test_two_processes_decide_the_same(log, tmp_path):
     # As one process does: each of the two has decided as the other.
     for name, tensor in one.model.state_dict().items():
         torch.testing.assert_close(two.model.state_dict()[name], tensor, rtol=0, atol=1e-5)
+
+
+class _NotFirst(Together):
+    """A process that does not write, told by the first that 3 items are read and one table does."""
+
+    writes = False
+
+    def total(self, value):
+        return value + 3.0
+
+    def decided(self, value):
+        return False
+
+
+def test_processes_go_by_what_the_first_one_found(run):
+    config = Config(source="csv", model="youtube-dnn")
+    source = run.read_source()
+    split = split_source(config, source)
+    found = decided(config, source, split, with_seen=False, together=_NotFirst())
+    assert (found.max_history, found.tied) == (3, True)
+    assert run.config.tied is False

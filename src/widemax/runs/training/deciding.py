@@ -14,6 +14,7 @@ from widemax.declarations import Value, find
 from widemax.models.automatic import AUTO, open_settings, with_numbers
 from widemax.runs.run import Run
 from widemax.runs.training.order import tested_order
+from widemax.training.together import ALONE, Together
 from widemax.vectors import KeyedVectors
 
 _LOGGER = logging.getLogger(__name__)
@@ -29,11 +30,13 @@ def decided(
     *,
     with_seen: bool,
     learned: KeyedVectors | Run | None = None,
+    together: Together = ALONE,
 ) -> Config:
     """Return the settings of a run, with numbers for what its data decide.
 
     What it starts from decides before them: the few data of another day are none to change the
-    model by.
+    model by. Processes that train together go by what the writing one found, whose processor may
+    round otherwise than theirs.
     """
     if isinstance(learned, Run) and learned.config.model == config.model:
         config = _as_learned_with(config, learned.config)
@@ -44,9 +47,11 @@ def decided(
         order = tested_order(
             split.sequences, split.validation, len(source.vocabulary), with_seen=with_seen
         )
-        found: dict[str, Value] = {"max_history": order.history, "tied": not order.directed}
+        history = int(together.total(order.history if together.writes else 0))
+        directed = together.decided(order.directed)
+        found: dict[str, Value] = {"max_history": history, "tied": not directed}
         config = config.changed(**{name: found[name] for name in by_test})
-        if "tied" in by_test and order.directed:
+        if "tied" in by_test and directed:
             _LOGGER.warning(
                 "what follows an item is another thing than what comes before it: histories and "
                 "targets have a table each (--no-tied; --tied shares one)"

@@ -93,7 +93,7 @@ def prepare(
     refits = _refits(config, split)
     with_seen = ranks_seen(str(config.get("seen_items", "auto")), split.validation or split.test)
     asked = config
-    config = decided(config, source, split, with_seen=with_seen, learned=learned)
+    config = decided(config, source, split, with_seen=with_seen, learned=learned, together=together)
     automatic = said(asked, config)
     tested = None
     if config.get("learning_rate", 0.0) == AUTO:
