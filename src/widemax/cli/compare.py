@@ -90,7 +90,7 @@ def compare(
     if race is None:
         terms = Terms(
             budget=seconds_of(budget),
-            equal=_one_of("equal", equal, ("time", "steps")),
+            equal=_one_of("--equal", equal, ("time", "steps")),
             rates=rates,
             seeds=seeds,
             workers=workers or usable_cores(),
@@ -112,7 +112,7 @@ def seconds_of(text: str) -> float:
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([smh]?)", text.strip())
     if not found or not float(found[1]):
-        raise ValueError(f"budget must be a time such as 90s, 10m or 2h, got {text!r}")
+        raise ValueError(f"--budget must be a time such as 90s, 10m or 2h, got {text!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -241,6 +241,8 @@ def _sentences(race: Race, found: Sequence[Standing]) -> list[str]:
     lines = [f"best in validation{mean}: {best.name}"]
     if tied:
         lines[0] += "; those marked ≈ are within twice the standard error of it"
+    if any(each.leads for each in found):
+        lines.append("ahead: between which seconds of its training it was the best of all so far")
     if race.less:
         sizes = ", ".join(f"--{n.replace('_', '-')} {size}" for n, size in race.less.items())
         lines.append(f"asked fewer questions than usual, so that trainings had their time: {sizes}")
