@@ -252,6 +252,10 @@ def test_a_damaged_run_does_not_hide_the_others(words, tmp_path, monkeypatch, ca
     code, printed = call(monkeypatch, capsys, "runs", tmp_path)
     assert code == 0
     assert "[good]" in printed.out
+    shutil.copytree(words, tmp_path / ("long-" * 20))
+    lines = call(monkeypatch, capsys, "runs", tmp_path)[1].out.splitlines()
+    assert len(lines) == 3
+    assert lines[2].startswith("long-" * 20 + "  ")
     assert printed.err.startswith("left out: ")
     assert "broken" in printed.err
     (tmp_path / "none").mkdir()

@@ -52,6 +52,12 @@ def test_without_flags_all_is_default(run):
     assert set(resolved.origins.values()) == {"default"}
 
 
+@pytest.mark.parametrize(("typed", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("0", 0)])
+def test_a_time_budget_is_seconds_or_a_time_with_its_unit(run, typed, seconds):
+    _, [(_, _, resolved)] = run("clicks.csv", "--time-budget", typed)
+    assert resolved.config.time_budget == seconds
+
+
 def test_flags_and_file_meet(run, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("epochs = 3\nbias = true\nseed = 5")

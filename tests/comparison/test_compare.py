@@ -118,7 +118,7 @@ def test_a_comparison_that_was_killed_ends_with_the_same_table(race, log, tmp_pa
         (["--heads", "ful"], "heads must be one of"),
         (["--head", "full"], "--head is not for compare: --heads names them"),
         (["--steps", "5"], "--steps is not for compare: all output layers have the"),
-        (["--budget", "soon"], "budget must be a time such as 90s, 10m or 2h, got 'soon'"),
+        (["--budget", "soon"], "--budget must be a time such as 90s, 10m or 2h, got 'soon'"),
         (["--heads", "full"], "a comparison needs two output layers"),
         (["--equal", "luck"], "equal must be one of time, steps, got 'luck'"),
     ],

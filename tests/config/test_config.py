@@ -337,6 +337,17 @@ def test_flags_win_over_the_file_the_file_over_what_is_usual_and_that_over_defau
     assert list(resolved.origins) == list(resolved.config.options)
 
 
+@pytest.mark.parametrize(
+    ("in_file", "flags"), [("epochs = 3", {"steps": 5}), ("steps = 500", {"epochs": 2})]
+)
+def test_a_length_by_flag_wins_over_another_one_in_the_file(tmp_path, in_file, flags):
+    path = tmp_path / "run.toml"
+    path.write_text(f"{in_file}\nseed = 5")
+    resolved = read_config(path, flags)
+    assert resolved.config == Config(seed=5, **flags)
+    assert resolved.given == {"seed", *flags}
+
+
 def test_a_wrong_flag_is_named_as_it_was_typed(tmp_path):
     with pytest.raises(ValueError, match=r"^--learning-rate must be .*, got 0"):
         read_config(None, {"learning_rate": 0})

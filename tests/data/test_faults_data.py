@@ -109,7 +109,7 @@ def test_fault_21_missing_columns_say_which_are_there(tmp_path):
     for column in ("user_column", "item_column", "time_column"):
         with pytest.raises(ValueError, match="log has no column 'x': there are 'user', 'item'"):
             read_source(path, **{column: "x"})
-    with pytest.raises(ValueError, match="must be different columns, got"):
+    with pytest.raises(ValueError, match="user and item must be different columns, got 'item' for"):
         read_source(path, user_column="item")
     pl.DataFrame({"user": [], "item": []}).write_parquet(path)
     with pytest.raises(ValueError, match="log is empty: it has the columns 'user', 'item'"):

@@ -95,6 +95,10 @@ def test_a_format_that_its_content_does_not_show_is_named(run, tmp_path):
     (tmp_path / "text").write_text("to be or not to be\n" * 9)
     with pytest.raises(ValueError, match="looks like a text, and the run was trained on a log"):
         run.read_other(tmp_path / "text")
+    other = tmp_path / "other.csv"
+    other.write_text("visitor,page\na,1\na,2\n")
+    with pytest.raises(ValueError, match=r"there are 'visitor', 'page'; .* by kind .*\(--kind\)$"):
+        run.read_other(other)
 
 
 def test_a_condition_of_the_run_holds_for_other_data_too(tmp_path):

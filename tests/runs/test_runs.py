@@ -365,3 +365,14 @@ def test_a_run_of_epochs_goes_on_for_steps(log, tmp_path):
     for steps in (first.step + 5, first.step + 9):
         run = wm.train(log, wm.Config(steps=steps), folder=folder, resume=True)
         assert (run.config.steps, wm.load(folder, checkpoint="last").step) == (steps, steps)
+
+
+def test_of_two_lengths_a_run_goes_on_for_the_later_one(log, tmp_path):
+    folder = tmp_path / "run"
+    epoch = wm.train(log, CONFIG.changed(epochs=1), folder=folder).step
+    lengths = [{"epochs": 2}, {"steps": 2 * epoch + 1}, {"epochs": 3}, {"steps": 4}, {"epochs": 4}]
+    reached = [2 * epoch, 2 * epoch + 1, 3 * epoch, 3 * epoch, 4 * epoch]
+    for length, step in zip(lengths, reached, strict=True):
+        wm.train(log, wm.Config(**length), folder=folder, resume=True)
+        again = wm.load(folder, checkpoint="last")
+        assert (again.step, length.items() <= dict(again.config.values).items()) == (step, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from widemax.cli.answers import AsJson, path_of, strict_json
 from widemax.cli.config_options import ConfigCommand, Settings, with_config_options
+from widemax.cli.durations import seconds_of
 from widemax.cli.printable import printable
 from widemax.cli.progress import starting, waiting
 from widemax.limits import usable_cores
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 COMMAND = ConfigCommand
 """What the verb is made of, instead of typer's own."""
 
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LANGUAGE_MODEL = "nnlm"
 _ALIKE = "all output layers have the same, which compare chooses"
 """What a text is compared with unless a model is named: its output layer is all that differs."""
@@ -90,7 +89,7 @@ def compare(
     if race is None:
         terms = Terms(
             budget=seconds_of(budget),
-            equal=_one_of("equal", equal, ("time", "steps")),
+            equal=_one_of("--equal", equal, ("time", "steps")),
             rates=rates,
             seeds=seeds,
             workers=workers or usable_cores(),
@@ -102,18 +101,6 @@ def compare(
         }
         race = _new_race(source, folder, settings, terms, named, resume=resume)
     _run(race, as_json=json)
-
-
-def seconds_of(text: str) -> float:
-    """Return a time in seconds.
-
-    >>> seconds_of("10m"), seconds_of("90")
-    (600.0, 90.0)
-    """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([smh]?)", text.strip())
-    if not found or not float(found[1]):
-        raise ValueError(f"budget must be a time such as 90s, 10m or 2h, got {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def _one_of(name: str, value: str, choices: Sequence[str]) -> str:
@@ -241,6 +228,8 @@ def _sentences(race: Race, found: Sequence[Standing]) -> list[str]:
     lines = [f"best in validation{mean}: {best.name}"]
     if tied:
         lines[0] += "; those marked ≈ are within twice the standard error of it"
+    if any(each.leads for each in found):
+        lines.append("ahead: between which seconds of its training it was the best of all so far")
     if race.less:
         sizes = ", ".join(f"--{n.replace('_', '-')} {size}" for n, size in race.less.items())
         lines.append(f"asked fewer questions than usual, so that trainings had their time: {sizes}")

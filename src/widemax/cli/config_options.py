@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from widemax.cli.completion import one_of
+from widemax.cli.durations import seconds_or_text
 from widemax.cli.verb import Verb
 from widemax.config import Config, ResolvedConfig, read_config
 from widemax.config.resolved import read_given
@@ -183,6 +184,8 @@ def _flag(option: Option, default: str) -> Any:
     if word:
         kind = option.kind.__name__.upper()
         either = {"parser": _number_or_word(option.kind), "metavar": f"{kind}|{word}"}
+    elif option.name == "time_budget":
+        either = {"parser": seconds_or_text, "metavar": "SECONDS|10m|2h"}
     return Annotated[
         option.kind | None,
         typer.Option(

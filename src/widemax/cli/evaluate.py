@@ -73,7 +73,7 @@ def evaluate(
     if data is not None and (similarity or analogies):
         raise ValueError("--data is a log or a text, not a test of words: give one of them")
     if by not in ("", "popularity"):
-        raise ValueError(f"by must be popularity, got {by!r}")
+        raise ValueError(f"--by must be popularity, got {by!r}")
     loaded = load_run(run, checkpoint)
     if similarity or analogies:
         _test_words(loaded, similarity or [], analogies or [], as_json=json)

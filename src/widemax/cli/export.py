@@ -46,7 +46,7 @@ def export(
 ) -> None:
     """Write the vectors of a run, a Faiss index, an ONNX encoder, or a table of a database."""
     # A misspelt format before torch is loaded, and the wrong place for it.
-    found = find("export", to, argument="to")
+    found = find("export", to, argument="--to")
     check_destination(found, path, table)
     if table:
         check_table_name(table)

@@ -17,6 +17,7 @@ from widemax.cli.printable import printable
 from widemax.cli.progress import starting
 
 _COLUMNS = ("run", "model", "classes", "step", "best by", "recall@20", "mrr")
+_WIDEST = 10_000
 
 
 def runs(
@@ -48,7 +49,9 @@ def runs(
         model = f"{row['model']}, refit" if row["refit"] else row["model"]
         shown = {**row, "model": model, "best by": _best_by(row)}
         table.add_row(*(_cell(shown.get(name, "")) for name in _COLUMNS))
-    Console(file=sys.stdout).print(table)
+    # Where nobody looks at it, no name is folded: a line is a run.
+    wide = None if sys.stdout.isatty() else _WIDEST
+    Console(file=sys.stdout, width=wide).print(table)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

@@ -248,13 +248,15 @@ def train_run(
             display.say(f"saved; continue with: {shlex.join(command)}")
             raise KeyboardInterrupt from None
     steps = f"{progress.step:,} step{'s' if progress.step != 1 else ''}"
-    why = "" if training.refits else _why(training.config, progress)
+    why = "" if training.refits else _why(training.config, progress, total)
     display.say(f"{_FINISHED[progress.finished]} after {steps}{why}: {folder}")
     together.wait()
     # Patience that is spent is no length, and what is fitted at once has none.
     lengths = progress.finished != "patience" and "epochs" in training.config.options
     if resume and progress.step == done and lengths:
-        display.say(f"nothing was left to do: {_longer(training.config, progress)} would go on")
+        display.say(
+            f"nothing was left to do: {_longer(training.config, progress, total)} would go on"
+        )
         return
     if _has_left_its_index(training, progress, done):
         display.say(f"the index is of a checkpoint before: widemax index {folder} builds it anew")
@@ -299,14 +301,14 @@ def _closing(training: Training, progress: TrainingProgress) -> Iterator[str]:
         return
     yield (
         f"{metric} still {'fell' if sign < 0 else 'rose'}, by {share:.1%} over the last third: "
-        f"{_longer(config, progress)} would go on"
+        f"{_longer(config, progress, training.loop.plan.total_steps)} would go on"
     ).replace("%", " %")
 
 
-def _why(config: Config, progress: TrainingProgress) -> str:
+def _why(config: Config, progress: TrainingProgress, total: int) -> str:
     """Return what set the number of steps at which a training ended; the rest says it itself."""
-    if progress.finished != "steps" or "epochs" not in config.options:
-        return ""  # what is fitted at once has no length
+    if progress.finished != "steps" or "epochs" not in config.options or progress.step > total:
+        return ""  # what is fitted at once has no length, and what was resumed may be past it
     if config.steps:
         return f", as {config.options['steps'].flag} {config.steps} says"
     return f", all {config.epochs:,} epochs" if config.epochs > 1 else ", one epoch"
@@ -328,10 +330,11 @@ def _decided(training: Training) -> str:
     return "".join(f", {name} {toml_value(value)} (auto)" for name, value in automatic.items())
 
 
-def _longer(config: Config, progress: TrainingProgress) -> str:
+def _longer(config: Config, progress: TrainingProgress, total: int) -> str:
     """Return the flags that make a training go on for as long again."""
     name = "time_budget" if progress.finished == "time" else "steps" if config.steps else "epochs"
-    return f"--resume {config.options[name].flag} {2 * config.values[name]:g}"
+    times = 2 * max(1, -(-progress.step // max(total, 1)))
+    return f"--resume {config.options[name].flag} {times * config.values[name]:g}"
 
 
 def _order(training: Training) -> str:
@@ -445,7 +448,8 @@ class _Display:
         """Say that the last fit begins, and show how far it is from now on."""
         assert training.split.final is not None
         total, done = training.loop.plan.total_steps, training.loop.progress.step
-        ended, why = _FINISHED[chosen.finished].rstrip(","), _why(training.config, chosen)
+        ended = _FINISHED[chosen.finished].rstrip(",")
+        why = _why(training.config, chosen, chosen.step)
         self.say(f"{ended} after {chosen.step:,} steps{why}; chosen was {chosen.chosen_step:,}")
         self.say(
             f"refit on training and validation data, {len(training.split.final.values):,} in all, "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from widemax.config.fitting import still_meant
 from widemax.config.mixing import Part
 from widemax.config.resolution import resolve
 from widemax.declarations import Declaration, Option, Value, find, names
@@ -89,18 +90,17 @@ class Config:
     def changed(self, **given: Value) -> Config:
         """Return the configuration with other values for some settings.
 
-        What a new value leaves without effect goes with the old one.
+        What a new value leaves without effect goes with the old one, as does the old one of two
+        lengths.
 
         >>> Config(epochs=3).changed(seed=1).epochs
         3
         >>> Config(epochs=3, seed=1).changed(steps=500)
         Config(seed=1, steps=500)
+        >>> Config(steps=500, seed=1).changed(epochs=3)
+        Config(seed=1, epochs=3)
         """
-        kept = {
-            name: value
-            for name, value in self.given.items()
-            if name not in self.options or not given.get(self.options[name].unless)
-        }
+        kept = still_meant(self.given, given, self.options)
         return Config(source=self._data, **kept | given)
 
     def for_source(self, source: str) -> Config:

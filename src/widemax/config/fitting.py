@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from widemax.config.mixing import Part
-from widemax.config.run_options import SLOTS, SOURCES
+from widemax.config.run_options import LENGTH, SLOTS, SOURCES
 from widemax.config.settings import option_names
 from widemax.declarations import Declaration, Need, Option, Value, declared
 
@@ -94,6 +94,28 @@ def switched_off(option: Option, values: Mapping[str, Value]) -> str:
     if option.unless and values.get(option.unless):
         return f"has no effect with {option.unless} = {values[option.unless]!r}"
     return ""
+
+
+def still_meant(
+    earlier: Mapping[str, Value], later: Mapping[str, Value], options: Mapping[str, Option]
+) -> dict[str, Value]:
+    """Return the earlier settings but those that go where later ones win over them.
+
+    These are what a later one leaves without effect, and a length that would leave a later one so.
+
+    >>> from widemax.config.settings import all_options
+    >>> still_meant({"epochs": 3, "seed": 1}, {"steps": 500}, all_options())
+    {'seed': 1}
+    >>> still_meant({"steps": 500, "seed": 1}, {"epochs": 3}, all_options())
+    {'seed': 1}
+    """
+    lengths = {name: each.unless for name, each in options.items() if each.group == LENGTH}
+    taken = {lengths[name] for name in later if name in lengths}
+    return {
+        name: value
+        for name, value in earlier.items()
+        if name not in taken and not (name in options and later.get(options[name].unless))
+    }
 
 
 def _without_slot(slot: str, parts: Mapping[str, Declaration]) -> str:

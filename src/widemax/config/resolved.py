@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from widemax.config.config import Config
-from widemax.config.fitting import switched_off
+from widemax.config.fitting import still_meant, switched_off
 from widemax.config.mixing import parse_parts
 from widemax.config.resolution import check_key
 from widemax.config.settings import all_options
@@ -36,7 +36,8 @@ def read_config(
 ) -> ResolvedConfig:
     """Put a configuration together: flags win over the file, the file over what is usual.
 
-    A flag of None is one that was not given. A setting that the chosen methods do not have is
+    A flag of None is one that was not given, and ``--epochs`` wins over the steps of a file, as
+    ``--steps`` does over its epochs. A setting that the chosen methods do not have is
     refused, wherever it comes from.
 
     >>> resolved = read_config(None, {"epochs": 3, "seed": None})
@@ -83,7 +84,8 @@ def _read_given(
     given = {
         name: _check_flag(name, each, known) for name, each in flags.items() if each is not None
     }
-    return {} if path is None else read_toml(path), given
+    in_file = {} if path is None else read_toml(path)
+    return still_meant(in_file, given, known), given
 
 
 def _where(message: str, path: Path | None, in_file: Mapping[str, Value], flags: Any) -> str:

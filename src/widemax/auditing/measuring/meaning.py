@@ -145,8 +145,8 @@ def notes_on(head: Head, fit: ProposalFit | None, divergence: float | None) -> t
         notes.append(
             f"A target is expected {fit.max_expected_count:.3g} times among the candidates, and "
             "only one copy competes: its gradient is up to 1 / (1 − P) times too large. Take the "
-            "objective corrected_log_q, or draw fewer classes, or distinct ones where the sampler "
-            "can (unique=True)."
+            "objective corrected_log_q (--objective corrected-log-q), or draw fewer classes, or "
+            "distinct ones where the sampler can (unique=True, --unique)."
         )
     if divergence == float("inf"):
         notes.append("Some classes are never drawn: they never compete, whatever num_samples is.")

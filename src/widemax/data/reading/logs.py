@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -38,6 +38,15 @@ _LOGGER = logging.getLogger(__name__)
 
 class NoRowError(ValueError):
     """A file has no row for which a condition holds."""
+
+
+class NoColumnError(ValueError):
+    """A file has no column that looks like the users or the items; ``what`` says so alone."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}; {remedy}")
+        self.what = what
+        """What is missing and what is there, without what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -322,12 +331,16 @@ def _scan_part(
     if first and not columns.time:
         with table_errors(path):
             columns = replace(columns, time=guessed_time(table, astuple(columns), path))
-    names = [name for name in astuple(columns) if name]
-    if len(set(names)) < len(names):
-        raise ValueError(
-            f"{path}: user, item, time, goal, weight, event and search must be different columns, "
-            f"got {names}"
-        )
+    roles: dict[str, list[str]] = {}
+    for role, name in asdict(columns).items():
+        if name:
+            roles.setdefault(name, []).append(role)
+    for name, several in roles.items():
+        if len(several) > 1:
+            raise ValueError(
+                f"{path}: {' and '.join(several)} must be different columns, got {name!r} for both"
+            )
+    names = [*roles]
     part = table.select(names)
     with table_errors(path):
         if not typed:
@@ -366,10 +379,10 @@ def _named(role: str, wanted: Columns, there: list[str], path: Path | str) -> st
     settings = " and ".join(f"{each}_column" for each in missing)
     flags = " ".join(f"--{each}-column NAME" for each in missing)
     them = "one" if len(missing) == 1 else "them"
-    raise ValueError(
+    raise NoColumnError(
         f"{path} has no column that looks like the {' or the '.join(missing)}: there are "
-        f"{listed(there)}; name {them} with {settings} ({flags}), "
-        "or read it as a text (--kind text)"
+        f"{listed(there)}",
+        f"name {them} with {settings} ({flags}), or read it as a text (--kind text)",
     )
 
 

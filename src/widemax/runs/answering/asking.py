@@ -95,7 +95,9 @@ class QuestionReader:
     def _typed(self, text: str) -> list[int]:
         """Return the classes of the words of a search, those that were typed in training."""
         if not self._has_searches:
-            raise ValueError("search is for a run that was trained with search_column")
+            raise ValueError(
+                "search is for a run that was trained with search_column (--search-column)"
+            )
         keys = words_of(pl.Series([text])).explode()
         found = self.vocabulary.encode(keys, missing="mark") if keys[0] is not None else None
         if found is None or not bool((found >= 0).any()):

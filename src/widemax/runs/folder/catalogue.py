@@ -35,7 +35,10 @@ KEY = "key"
 
 _MOST_NAMED = 5
 _MOST_SHOWN = 3
-_TITLE_WORDS = ("title", "titel", "titre", "titolo", "título", "titulo", "标题", "name", "label")
+_TITLE_WORDS = (
+    *("title", "titel", "titre", "titolo", "título", "titulo", "标题"),
+    *("name", "bezeichnung", "nombre", "名称", "label"),
+)
 """What the column that people know an item by is called, or has in its name."""
 
 

@@ -10,6 +10,8 @@ _NEAREST = 3
 # Titles stand in falling count of their items: who misspells one means a popular one.
 _MOST_COMPARED = 20_000
 _LONGEST_COMPARED = 200
+_NEAR_WORD = 0.8
+_WORD = re.compile(r"\w+")
 _IN_BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*\Z")
 
 
@@ -36,10 +38,12 @@ def ids_of_title(lowered: Sequence[str], text: str) -> list[int]:
 
 
 def nearest_titles(titles: Sequence[str], text: str) -> list[str]:
-    """Return the titles that are spelt most like a text, at most three.
+    """Return the titles that are spelt most like a text, or have a word like it; at most three.
 
     >>> nearest_titles(["Toy Story (1995)", "Heat (1995)"], "Toi Story")
     ['Toy Story (1995)']
+    >>> nearest_titles(["Snow White and the Seven Dwarfs", "Heat (1995)"], "wite")
+    ['Snow White and the Seven Dwarfs']
     """
     known = [title for title in titles if title][:_MOST_COMPARED]
     # Of two that differ in their brackets alone the first, which is the more popular.
@@ -48,4 +52,12 @@ def nearest_titles(titles: Sequence[str], text: str) -> list[str]:
     # The comparison takes the product of the lengths, and nobody misspells a page.
     if len(wanted) > _LONGEST_COMPARED:
         return []
-    return [titled[each] for each in get_close_matches(wanted, titled, n=_NEAREST)]
+    if near := get_close_matches(wanted, titled, n=_NEAREST):
+        return [titled[each] for each in near]
+    # Most people name a long title by one word of it.
+    holding: dict[str, list[str]] = {}
+    for title in known:
+        for word in set(_WORD.findall(title.lower())):
+            holding.setdefault(word, []).append(title)
+    word = get_close_matches(wanted, holding, n=1, cutoff=_NEAR_WORD)
+    return holding[word[0]][:_NEAREST] if word else []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from widemax.config import Config
+from widemax.config.fitting import still_meant, switched_off
 from widemax.config.toml import read_toml
 from widemax.declarations import Value
 from widemax.runs.folder.description import (
@@ -61,15 +62,16 @@ def _continued(folder: Path) -> dict[str, Any]:
 
 def continue_with(folder: Path, given: Mapping[str, Value]) -> None:
     """Keep the settings with which a run is resumed, where they differ from those it has."""
-    stored = stored_config(folder).values
+    stored = stored_config(folder)
     changed = {
         name: value
         for name, value in given.items()
-        if name in ADJUSTABLE and value != stored.get(name, value)
+        if name in ADJUSTABLE and name in stored.options
+        if value != stored.values[name] or switched_off(stored.options[name], stored.values)
     }
     if changed:
-        content = {**_continued(folder), **changed}
-        stored_config(folder).changed(**changed)  # refuses what does not fit
+        content = {**still_meant(_continued(folder), changed, stored.options), **changed}
+        stored.changed(**changed)  # refuses what does not fit
         write_manifest(folder / CONTINUED, FORMAT_VERSION, content, version_field=VERSION_FIELD)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from widemax.config import Config
 from widemax.data import Holdout, Sequences, Source, Windows, read_source
 from widemax.data.reading import recognise
+from widemax.data.reading.logs import NoColumnError
 from widemax.data.reading.numbering import recoded
 from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.log_split import distinct_targets
@@ -110,7 +111,14 @@ def _log(
     path: Path, kind: str, config: Config, data: DataSummary, kept: Path | None, histories: str
 ) -> OtherData:
     columns = ("user_column", "item_column", "time_column", "where")
-    source = read_source(path, kind=kind, **{name: config.get(name, "") for name in columns})  # type: ignore[arg-type]
+    try:
+        source = read_source(path, kind=kind, **{name: config.get(name, "") for name in columns})  # type: ignore[arg-type]
+    except NoColumnError as error:
+        # Who trains can name columns; who judges cannot.
+        raise ValueError(
+            f"{error.what}; it is read as the log of the run was: call its columns what they are "
+            "called there, or say by kind what it is (--kind)"
+        ) from error
     sequences, known = _in_classes(source, data.vocabulary)
     names, had = source.sequences.names, None
     assert names is not None

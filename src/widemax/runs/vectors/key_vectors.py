@@ -58,7 +58,8 @@ class KeyVectors:
             own = model.input_table()
         if own is None:
             raise ValueError(
-                f"model {self._name} has no vectors: it counts; recommend says what goes with a key"
+                f"model {self._name} has no vectors to compare: it is fitted in one go; recommend "
+                "says what goes with a key"
             )
         return own.detach().float()
 
