@@ -75,6 +75,13 @@ def neighbours_on_a_ring(number=400, length=12, num_classes=60):
     return Sequences(values.flatten(), torch.arange(number + 1) * length)
 
 
+def popular_alone(number=400, length=12, num_classes=60):
+    """Everybody chooses by one popularity, whatever they had before."""
+    chances = 1 / torch.arange(1.0, num_classes + 1)
+    values = torch.multinomial(chances, number * length, replacement=True, generator=generator())
+    return Sequences(values, torch.arange(number + 1) * length)
+
+
 def found_in(log, num_classes, *, with_seen=False):
     train, asked = Holdout.of_last(log)
     return order.tested_order(train, asked, num_classes, with_seen=with_seen)
@@ -114,6 +121,15 @@ def test_turned_around_it_has_one_too():
 @pytest.mark.parametrize("with_seen", [True, False])
 def test_what_comes_before_as_often_as_behind_has_none(with_seen):
     assert not found_in(neighbours_on_a_ring(), 60, with_seen=with_seen).directed
+
+
+def test_where_popularity_is_all_histories_say_nothing():
+    assert found_in(popular_alone(), 60, with_seen=True).popular
+
+
+@pytest.mark.parametrize("log", [chain, ring, neighbours_on_a_ring, lasting_tastes])
+def test_where_histories_say_something_popularity_is_not_all(log):
+    assert not found_in(log(), max(60, NUM_CLASSES)).popular
 
 
 def test_the_same_log_gives_the_same_answer_whatever_was_drawn_before(monkeypatch):

@@ -10,6 +10,8 @@ from widemax.training.epochs import chosen_epochs
 AUTO = "auto"
 
 _SHARP, _SOFT = 0.1, 0.3
+FLAT = 1.0
+"""The temperature where histories say no more than what all choose, which biases hold alone."""
 _MANY = 500_000
 """Interactions from which on a cosine is divided by the smallest temperature."""
 

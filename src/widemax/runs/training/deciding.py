@@ -11,7 +11,7 @@ from widemax.data import Holdout, Source
 from widemax.data.reading.tables import TEXT
 from widemax.data.splitting.holding_out import Split
 from widemax.declarations import Value, find
-from widemax.models.automatic import AUTO, open_settings, with_numbers
+from widemax.models.automatic import AUTO, FLAT, open_settings, with_numbers
 from widemax.runs.run import Run
 from widemax.runs.training.order import tested_order
 from widemax.training.together import ALONE, Together
@@ -40,17 +40,19 @@ def decided(
     """
     if isinstance(learned, Run) and learned.config.model == config.model:
         config = _as_learned_with(config, learned.config)
-    by_test = open_settings(config) & {"max_history", "tied"}
+    by_test = open_settings(config) & {"max_history", "tied", "temperature"}
     if not _is_ordered(config, source):
         by_test.discard("tied")
-    if by_test and isinstance(split.validation, Holdout):
+    if by_test - {"temperature"} and isinstance(split.validation, Holdout):
         order = tested_order(
             split.sequences, split.validation, len(source.vocabulary), with_seen=with_seen
         )
         history = int(together.total(order.history if together.writes else 0))
         directed = together.decided(order.directed)
         found: dict[str, Value] = {"max_history": history, "tied": not directed}
-        config = config.changed(**{name: found[name] for name in by_test})
+        if together.decided(order.popular):
+            found["temperature"] = FLAT
+        config = config.changed(**{name: found[name] for name in by_test & found.keys()})
         if "tied" in by_test and directed:
             _LOGGER.warning(
                 "what follows an item is another thing than what comes before it: histories and "

@@ -1,4 +1,4 @@
-"""What order is worth in a log: how much of a history to read, and whether it has a direction.
+"""What a history is worth in a log: how much of it to read, and whether its order has a direction.
 
 Found by simple rules that are counted in seconds, asked what validation asks.
 """
@@ -39,6 +39,8 @@ class OrderTest:
     """How many of the last items to read."""
     directed: bool
     """Whether what follows an item is another thing than what comes before it."""
+    popular: bool = False
+    """Whether histories say no more than what all choose."""
 
 
 def tested_order(
@@ -48,7 +50,8 @@ def tested_order(
 
     By NDCG@20 of the first target of each question, user by user. As many items are worth reading
     as item-knn does not surely rank worse by than by the best number; order has a direction where
-    followers of the last item, counted, rank surely better than its neighbours on either side.
+    followers of the last item, counted, rank surely better than its neighbours on either side;
+    histories say no more than popularity where that ranks as well as either.
     """
     if num_classes > _MOST_CLASSES or not len(asked):
         return OrderTest(LAST_FEW, directed=False)
@@ -67,7 +70,13 @@ def tested_order(
     followers, preceding = _followers(train, num_classes), _followers(_reversed(train), num_classes)
     one_way = _ndcg(followers, asked, 1, with_seen)
     both_ways = _ndcg(lambda last: followers(last) + preceding(last), asked, 1, with_seen)
-    return OrderTest(history, directed=_is_ahead(one_way, both_ways))
+    counts = torch.bincount(train.values, minlength=num_classes).float()
+    by_counts = _ndcg(lambda last: counts.repeat(len(last), 1), asked, 1, with_seen)
+    return OrderTest(
+        history,
+        directed=_is_ahead(one_way, both_ways),
+        popular=bool(by_counts.mean() >= max(best.mean(), one_way.mean())),
+    )
 
 
 def _some(train: Sequences) -> Sequences:
