@@ -12,7 +12,7 @@ from torch import Tensor
 
 from widemax.devices import by_kernels
 from widemax.kernels.compiling import is_loaded
-from widemax.kernels.data.windows import read_windows
+from widemax.kernels.data.windows import read_examples
 from widemax.validation import ABSENT, as_int64, check_fraction, check_tensor, check_whole
 from widemax.vocabulary import Vocabulary
 from widemax.vocabulary.keys import Keys, as_keys
@@ -342,25 +342,25 @@ class Windows:
     def batch(self, rows: Tensor) -> WindowBatch:
         """Return the examples ``rows`` [B]."""
         rows = _check_places("rows", rows, len(self))
-        positions = self.places(rows)
-        context, users = self._read(positions)
+        context, targets, users = self._read(rows)
         return WindowBatch(
             context=context,
-            # Many times as quick as an index in brackets, of which rows are few.
-            targets=self.sequences.values.index_select(0, positions),
+            targets=targets,
             users=users,
-            ages=self._ages(positions),
+            ages=self._ages(rows),
             vocabulary=self.sequences.vocabulary,
         )
 
-    def _read(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the context of each position, [B, H], and which sequence it stands in."""
+    def _read(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the contexts of some rows, [B, H], their targets and which sequences they are of.
+        """
         values, offsets = self.sequences.values, self.sequences.offsets
-        if by_kernels(values, offsets, positions) and is_loaded():
-            found = read_windows(
-                values.numpy(), offsets.numpy(), positions.numpy(), self.before, self.after
-            )
-            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+        if by_kernels(values, offsets, rows) and is_loaded():
+            given = (values, offsets, rows[:0] if self.positions is None else self.positions, rows)
+            found = read_examples(*(each.numpy() for each in given), self.before, self.after)
+            context, targets, users = map(torch.from_numpy, found)
+            return context, targets, users
+        positions = self.places(rows)
         users, start, end = self._sequences_of(positions)
         back, ahead = self._steps[: self.before], self._steps[self.before :]
         # Each place can fall out of its sequence at one end only.
@@ -370,7 +370,8 @@ class Windows:
         places = positions[:, None] + self._steps
         # Places beyond the ends are read somewhere, and marked: quicker than to leave them out.
         read = values.index_select(0, places.clamp_(0, len(values) - 1).flatten())
-        return torch.where(inside, read.view(places.shape), ABSENT), users
+        context = torch.where(inside, read.view(places.shape), ABSENT)
+        return context, values.index_select(0, positions), users
 
     def places(self, rows: Tensor) -> Tensor:
         """Return where in ``sequences.values`` the targets of some rows stand."""
@@ -401,10 +402,10 @@ class Windows:
         users = torch.searchsorted(offsets, positions, right=True) - 1
         return users, offsets[users], offsets[users + 1]
 
-    def _ages(self, positions: Tensor) -> Tensor | None:
+    def _ages(self, rows: Tensor) -> Tensor | None:
         if self.sequences.times is None:
             return None
-        return ((self._latest - self.sequences.times[positions]) / SECONDS_A_DAY).float()
+        return ((self._latest - self.sequences.times[self.places(rows)]) / SECONDS_A_DAY).float()
 
     def _with_context(self, positions: Tensor | None) -> Tensor:
         if positions is None:

@@ -137,7 +137,8 @@ class _Halves(torch.autograd.Function):
     ) -> Tensor:
         kernels, reading = _kernels("encoders.halves"), _kernels("encoders.recurrence")
         places, lengths, order = kernels.longest_first(recent.numpy())
-        vectors, (asking, named) = table.index_select(0, classes).numpy(), _arrays((query, before))
+        asking, named = _arrays((query, before))
+        vectors = kernels.rows_of(table.numpy(), classes.numpy())
         inputs, recurrent, *of_maps = _arrays((by_input, by_state, *maps))
         projected = _kernels("products").product(vectors[:num_recent], inputs.T)
         both = bias.numpy() + other_bias.numpy()
@@ -168,7 +169,7 @@ class _Halves(torch.autograd.Function):
             *(attention, output, summary, gate, *ctx.kept),
         )
         by_states, by_vectors, *others = found
-        by_inputs, by_weight = _kernels("encoders.recurrence_gradients").read_back(
+        by_inputs, by_weight, by_bias = _kernels("encoders.recurrence_gradients").read_back(
             by_states, *read, lengths, by_state, num_recent
         )
         products, named = _kernels("products"), ctx.given[0][:num_recent]
@@ -176,11 +177,10 @@ class _Halves(torch.autograd.Function):
         of_inputs = products.product_over_rows(by_inputs, named)
         by_query, *by_maps = map(torch.from_numpy, others)
         values = torch.from_numpy(by_vectors)
-        by_bias = torch.from_numpy(by_inputs).sum(0)
         return (
             rows_gradient(classes, values, table.shape, sparse=sparse),
             *(None, None, None, None, None, None, by_query),
-            *(torch.from_numpy(of_inputs), torch.from_numpy(by_weight), by_bias, by_bias.clone()),
+            *map(torch.from_numpy, (of_inputs, by_weight, by_bias, by_bias.copy())),
             *by_maps,
         )
 

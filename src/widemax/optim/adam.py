@@ -140,11 +140,9 @@ def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> 
     To look at a dozen small parameters takes longer than to update them.
     """
     weights, grads, states = (list(each) for each in zip(*given, strict=True))
-    steps = [state["step"] for state in states]
-    torch._foreach_add_(steps, 1)
-    counts = [int(step) for step in steps]
+    counts = [_advanced(state["step"]) for state in states]
     # Mostly one: of a parameter that came later it is another.
-    as_tensors = {count: torch.tensor(float(count), dtype=torch.float32) for count in set(counts)}
+    as_tensors = {count: torch.full((), count, dtype=torch.float32) for count in set(counts)}
     fused = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
     beta1, beta2 = group["betas"]
     fused(
@@ -162,6 +160,13 @@ def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> 
         eps=group["eps"],
         maximize=False,
     )
+
+
+def _advanced(step: Tensor) -> int:
+    """Return the next of a count of steps, which it becomes, by its memory: torch takes longer."""
+    count = step.numpy()
+    count += 1
+    return int(count)
 
 
 def _torch_takes(parameter: Tensor, grad: Tensor) -> bool:

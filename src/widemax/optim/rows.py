@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from widemax.devices import by_kernels
-from widemax.kernels.optim.rows import group_rows
+from widemax.kernels.optim.rows import extremes, group_rows
 
 _KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -61,7 +61,7 @@ def grouped_rows(grad: Tensor, dtype: torch.dtype) -> GroupedRows:
     """Return a sparse gradient of at least one entry row by row, for arithmetic in ``dtype``."""
     ids = grad._indices()[0].numpy()
     # Kernels check no bounds, nor does torch when a gradient is made.
-    low, high, num_rows = int(ids.min()), int(ids.max()), grad.shape[0]
+    (low, high), num_rows = extremes(ids), grad.shape[0]
     if low < 0 or high >= num_rows:
         raise ValueError(
             f"ids of a sparse gradient must lie between 0 and {num_rows - 1:,}, "

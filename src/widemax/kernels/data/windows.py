@@ -15,6 +15,24 @@ Ids = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
+def read_examples(
+    values: Ids, offsets: Ids, positions: Ids, rows: Ids, before: int, after: int
+) -> tuple[Ids, Ids, Ids]:
+    """Return the context, the value and the sequence of the position that each row names.
+
+    They are [B, before + after], [B] and [B]; without positions, [0], the rows are those.
+
+    >>> values, offsets = np.array([4, 0, 2, 7]), np.array([0, 3, 4])
+    >>> found = read_examples(values, offsets, np.array([1, 2]), np.array([1]), 3, 0)
+    >>> [each.tolist() for each in found]
+    [[[-1, 4, 0]], [2], [0]]
+    """
+    named = positions[rows] if len(positions) else rows
+    context, sequences = read_windows(values, offsets, named, before, after)
+    return context, values[named], sequences
+
+
+@njit(cache=True, nogil=True)
 def read_windows(
     values: Ids, offsets: Ids, positions: Ids, before: int, after: int
 ) -> tuple[Ids, Ids]:
@@ -28,7 +46,9 @@ def read_windows(
     ([[-1, 4, 0], [-1, -1, -1]], [0, 1])
     """
     context = np.full((len(positions), before + after), _ABSENT, np.int64)
-    sequences = np.searchsorted(offsets, positions, side="right") - 1
+    sequences = np.empty(len(positions), np.int64)
+    for row in range(len(positions)):
+        sequences[row] = _sequence_of(offsets, positions[row])
     table = values.reshape(1, -1)
     for row in range(len(positions)):
         if row + _AHEAD < len(positions):
@@ -40,3 +60,17 @@ def read_windows(
         for place in range(position + 1, min(end, position + after + 1)):
             context[row, place - position - 1 + before] = values[place]
     return context, sequences
+
+
+@njit(cache=True, nogil=True)
+def _sequence_of(offsets: Ids, position: int) -> int:
+    """Return the last sequence that starts at a position or before it.
+
+    No step of the search is a branch, which a processor would guess wrong half of the time.
+    """
+    low, size = 0, len(offsets)
+    while size > 1:
+        half = size >> 1
+        low += half * (offsets[low + half] <= position)
+        size -= half
+    return low

@@ -13,13 +13,16 @@ import numpy as np
 from widemax.kernels.compiling import njit
 from widemax.kernels.encoders.gate import bend_half, mix_halves
 from widemax.kernels.encoders.pooling import attended_rows
-from widemax.kernels.encoders.register_rows import room_for, space_for, whole
+from widemax.kernels.encoders.register_rows import copy, room_for, space_for, whole
 from widemax.kernels.encoders.rows import Ids, Matrix, Vector
 from widemax.kernels.encoders.session import pool_into
+from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.products import multiplied, panels_of, summed_over_rows
+from widemax.kernels.registers import LANES, unowned
 from widemax.kernels.tiles import HEIGHT
 
 _f = np.float32
+_AHEAD = 8  # rows: so long before its turn one is asked for
 
 OfSessions = tuple[Matrix, ...]
 OfHalves = tuple[Matrix, ...]
@@ -49,6 +52,28 @@ def longest_first(places: Ids) -> tuple[Ids, Ids, Ids]:
         starts[missing[row]] += 1
         order[place], lengths[place], in_order[place] = row, width - missing[row], places[row]
     return in_order, lengths, order
+
+
+@njit(cache=True, nogil=True)
+def rows_of(table: Matrix, ids: Ids) -> Matrix:
+    """Return the rows of a table that ids name, [U, D], each asked for before its turn.
+
+    >>> rows_of(np.eye(LANES, dtype=np.float32), np.array([1]))[0, :3].tolist()
+    [0.0, 1.0, 0.0]
+    """
+    rows = space_for(len(ids), table.shape[1])
+    _copy_rows(table, ids, rows)
+    return rows
+
+
+@njit(cache=True, nogil=True)
+def _copy_rows(table: Matrix, ids: Ids, rows: Matrix) -> None:
+    table, ids, rows = unowned(table, ids, rows)
+    size = table.shape[1]
+    for row in range(len(ids)):
+        if row + _AHEAD < len(ids):
+            prefetch_row(table, ids[row + _AHEAD], size)
+        copy(rows, row, 0, table, ids[row], 0, size)
 
 
 @njit(cache=True, nogil=True)

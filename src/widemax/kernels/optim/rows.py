@@ -161,6 +161,19 @@ def group_rows(ids: Ids) -> tuple[Ids, Ids]:
     return grouped, order
 
 
+@njit(cache=True, nogil=True)
+def extremes(ids: Ids) -> tuple[int, int]:
+    """Return the lowest and the highest of at least one id.
+
+    >>> extremes(np.array([5, 2, 9]))
+    (2, 9)
+    """
+    low = high = ids[0]
+    for y in ids:
+        low, high = min(low, y), max(high, y)
+    return low, high
+
+
 def block_edges(ids: Ids, blocks: int) -> Ids:
     """Return where to cut grouped ids into at most ``blocks`` parts that share no id.
 
