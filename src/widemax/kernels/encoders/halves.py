@@ -18,7 +18,7 @@ from widemax.kernels.encoders.rows import Ids, Matrix, Vector
 from widemax.kernels.encoders.session import pool_into
 from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.products import multiplied, panels_of, summed_over_rows
-from widemax.kernels.registers import LANES, unowned
+from widemax.kernels.registers import unowned
 from widemax.kernels.tiles import HEIGHT
 
 _f = np.float32
