@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from widemax.data.reading.numbering import Coded, Encoder, Limits, classes_of
 from widemax.data.sequences import Sequences, Windows
 from widemax.devices import plain_torch
-from widemax.kernels.data.windows import read_windows
+from widemax.kernels.data.windows import read_examples, read_windows
 
 PATIENT = settings(max_examples=100, deadline=None)
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6)
@@ -91,6 +91,21 @@ def test_windows_by_a_kernel_are_those_without(lists, before, after, random):
         plain = Windows(sequences, before, after + 1).batch(places)
     assert torch.equal(context, plain.context)
     assert torch.equal(users, plain.users)
+
+
+@PATIENT
+@given(LISTS, st.booleans(), st.randoms(use_true_random=False))
+def test_examples_by_a_kernel_are_those_without(lists, some, random):
+    sequences = Sequences.from_lists(lists)
+    chosen = torch.arange(0, len(sequences.values), 2) if some else torch.empty(0, dtype=torch.long)
+    total = len(chosen) or len(sequences.values)
+    rows = torch.tensor([random.randrange(total) for _ in range(20) if total], dtype=torch.long)
+    arrays = (each.numpy() for each in (sequences.values, sequences.offsets, chosen, rows))
+    found = map(torch.from_numpy, read_examples(*arrays, 3, 1))
+    with plain_torch():
+        plain = Windows(sequences, 3, 1, chosen if len(chosen) else None).batch(rows)
+    for own, other in zip(found, (plain.context, plain.targets, plain.users), strict=True):
+        assert torch.equal(own, other)
 
 
 @PATIENT

@@ -352,12 +352,14 @@ class Windows:
         )
 
     def _read(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the contexts of some rows, [B, H], their targets and which sequences they are of.
-        """
+        """Return contexts of rows, [B, H], their targets, and the sequences they stand in."""
         values, offsets = self.sequences.values, self.sequences.offsets
         if by_kernels(values, offsets, rows) and is_loaded():
-            given = (values, offsets, rows[:0] if self.positions is None else self.positions, rows)
-            found = read_examples(*(each.numpy() for each in given), self.before, self.after)
+            chosen = rows[:0] if self.positions is None else self.positions
+            found = read_examples(
+                *(values.numpy(), offsets.numpy(), chosen.numpy(), rows.numpy()),
+                *(self.before, self.after),
+            )
             context, targets, users = map(torch.from_numpy, found)
             return context, targets, users
         positions = self.places(rows)

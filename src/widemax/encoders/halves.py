@@ -76,7 +76,9 @@ def fused_halves(
 
 def _weights(lstm: nn.LSTM, attention: SelfAttention) -> list[Tensor]:
     """Return those of both layers, by name: to walk over all parameters takes far longer."""
-    return [*lstm.all_weights[0], attention.inputs.weight, attention.output.weight]
+    # As ``all_weights`` of one layer, which asks the module for each of them.
+    own: list[Any] = lstm._flat_weights[:4]
+    return [*own, attention.inputs.weight, attention.output.weight]
 
 
 @cache
@@ -169,7 +171,7 @@ class _Halves(torch.autograd.Function):
             *(attention, output, summary, gate, *ctx.kept),
         )
         by_states, by_vectors, *others = found
-        by_inputs, by_weight, by_bias = _kernels("encoders.recurrence_gradients").read_back(
+        by_inputs, by_weight = _kernels("encoders.recurrence_gradients").read_back(
             by_states, *read, lengths, by_state, num_recent
         )
         products, named = _kernels("products"), ctx.given[0][:num_recent]
@@ -177,10 +179,11 @@ class _Halves(torch.autograd.Function):
         of_inputs = products.product_over_rows(by_inputs, named)
         by_query, *by_maps = map(torch.from_numpy, others)
         values = torch.from_numpy(by_vectors)
+        by_bias = torch.from_numpy(by_inputs).sum(0)
         return (
             rows_gradient(classes, values, table.shape, sparse=sparse),
             *(None, None, None, None, None, None, by_query),
-            *map(torch.from_numpy, (of_inputs, by_weight, by_bias, by_bias.copy())),
+            *(torch.from_numpy(of_inputs), torch.from_numpy(by_weight), by_bias, by_bias.clone()),
             *by_maps,
         )
 

@@ -127,9 +127,9 @@ class _States(torch.autograd.Function):
         given = (grad, states, gates, cells, places, lengths, wide.by_state)
         back = _kernels("recurrence_gradients").read_back
         found = back(*(each.numpy() for each in given), len(vectors))
-        by_projected, by_weight, by_bias = map(torch.from_numpy, found)
+        by_projected, by_weight = map(torch.from_numpy, found)
         by_projected = _narrowed(by_projected.T, size).T
-        by_bias = _narrowed(by_bias[:, None], size)[:, 0]
+        by_bias = by_projected.sum(0)
         return (
             product(by_projected, by_input) if ctx.needs_input_grad[0] else None,
             None,

@@ -104,7 +104,7 @@ class Head(nn.Module, ABC):
     def _check_hidden(self, hidden: Tensor) -> Tensor:
         """Return ``hidden`` if it has the dimension and the precision of the parameters."""
         check_hidden(hidden, self.dimension)
-        own = next((each.dtype for each in self.parameters() if each.is_floating_point()), None)
+        own = _own_precision(self)
         if own is not None and _precision(hidden.dtype) != _precision(own):
             raise ValueError(
                 f"hidden must have the precision of the head's parameters, {own}, got "
@@ -150,6 +150,21 @@ class InterestsHead(Protocol):
 
         Interests x are [B, K, D], user [B, D], targets [B].
         """
+
+
+def _own_precision(module: nn.Module) -> torch.dtype | None:
+    """Return the type of the first parameter that is no whole number.
+
+    As ``parameters()`` goes over them, without the layers of generators that it has.
+    """
+    for each in module._parameters.values():
+        if each is not None and each.is_floating_point():
+            return each.dtype
+    for part in module._modules.values():
+        own = None if part is None else _own_precision(part)
+        if own is not None:
+            return own
+    return None
 
 
 def _precision(dtype: torch.dtype) -> torch.dtype:

@@ -31,9 +31,11 @@ def num_blocks(rows: int, *, smallest: int = 1) -> int:
     >>> num_blocks(10, smallest=10)
     1
     """
-    if os.getpid() != _process or not _has_openmp():
+    most = min(torch.get_num_threads(), rows // max(1, smallest))
+    # Last what asks the system: a step of training comes here ten times.
+    if most <= 1 or os.getpid() != _process or not _has_openmp():
         return 1
-    return max(1, min(torch.get_num_threads(), rows // max(1, smallest)))
+    return most
 
 
 @contextmanager

@@ -183,7 +183,8 @@ def _check_expected_counts(
     """Return both, and warn of a target expected several times: only one copy of it competes."""
     if target_log_expected_count is None or log_expected_count is None:
         raise ValueError("sampled_softmax needs target_log_expected_count and log_expected_count")
-    if by_kernels(target_log_expected_count) and bool((target_log_expected_count > 1e-3).any()):
+    known = by_kernels(target_log_expected_count) and target_log_expected_count.numel()
+    if known and float(target_log_expected_count.max()) > 1e-3:
         # Without the number, so that Python shows it once and not at every batch.
         warnings.warn(
             "sampled_softmax: a target is expected more than once among the candidates, and its "

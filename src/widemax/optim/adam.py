@@ -109,9 +109,9 @@ class RowAdam(RowOptimizer):
             if not takes or grad.is_sparse or not _torch_takes(parameter, grad):
                 others.append(parameter)
                 continue
-            check_gradient(parameter, grad)
             state = self.state[parameter]
             if not state or not state["exp_avg"].shape == state["exp_avg_sq"].shape == grad.shape:
+                check_gradient(parameter, grad)
                 state = self._state_of(parameter, grad, group)
             if state["step"].dim():
                 others.append(parameter)
@@ -165,8 +165,9 @@ def _update_densely(given: list[tuple[Tensor, Tensor, State]], group: Group) -> 
 def _advanced(step: Tensor) -> int:
     """Return the next of a count of steps, which it becomes, by its memory: torch takes longer."""
     count = step.numpy()
-    count += 1
-    return int(count)
+    advanced: int = count.item() + 1
+    count.fill(advanced)
+    return advanced
 
 
 def _torch_takes(parameter: Tensor, grad: Tensor) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 from torch.optim import optimizer as torch_optimizer
 from torch.optim.optimizer import Optimizer, StateDict
 
@@ -92,7 +93,7 @@ class RowOptimizer(Optimizer):
             torch_optimizer._global_optimizer_pre_hooks
             or torch_optimizer._global_optimizer_post_hooks
         )
-        return bool(own or all_) or torch.autograd._profiler_enabled()
+        return bool(own or all_) or profiler._is_profiler_enabled
 
     @torch.no_grad()
     def _step(self, closure: Callable[[], float] | None = None) -> float | None:

@@ -270,12 +270,12 @@ class DrawnSampler(Sampler):
         # Twice as many as needed: one round is then enough for most proposals (Zipf's law too).
         drawn = self.draw((rows, 2 * num_samples), device=device, generator=generator)
         ids, tries, found = first_distinct(drawn, num_samples)
-        missing = bool((found < num_samples).any())
+        missing = rows > 0 and int(found.min()) < num_samples
         while missing and drawn.shape[1] < limit:
             more = self.draw((rows, drawn.shape[1]), device=device, generator=generator)
             drawn = torch.cat([drawn, more], dim=1)
             ids, tries, found = first_distinct(drawn, num_samples)
-            missing = bool((found < num_samples).any())
+            missing = rows > 0 and int(found.min()) < num_samples
         if not missing:
             return ids.view(shape), tries.view(*shape[:-1], 1)
         raise ValueError(

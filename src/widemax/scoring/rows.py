@@ -109,7 +109,7 @@ def rows_gradient(places: Tensor, values: Tensor, shape: torch.Size, *, sparse: 
 
 def _sparse_rows(places: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
     # The ids were valid in forward: there is nothing left to check.
-    return torch.sparse_coo_tensor(places[None], values, shape, check_invariants=False)
+    return torch.sparse_coo_tensor(places.unsqueeze(0), values, shape, check_invariants=False)
 
 
 @torch.library.custom_op("widemax::rows", mutates_args=())

@@ -81,5 +81,5 @@ def _is_finite(tensor: Tensor) -> bool:
 
 def _entries(tensor: Tensor) -> Tensor:
     """Return the entries of a sparse gradient as they are: to join those of a row is a sort."""
-    values = tensor.detach()
+    values = tensor.detach() if tensor.requires_grad else tensor
     return values._values() if values.is_sparse else values

@@ -18,7 +18,7 @@ from widemax.kernels.encoders.rows import Ids, Matrix, Vector
 from widemax.kernels.encoders.session import pool_into
 from widemax.kernels.models.prefetch import prefetch_row
 from widemax.kernels.products import multiplied, panels_of, summed_over_rows
-from widemax.kernels.registers import LANES, unowned
+from widemax.kernels.registers import unowned
 from widemax.kernels.tiles import HEIGHT
 
 _f = np.float32
@@ -58,8 +58,8 @@ def longest_first(places: Ids) -> tuple[Ids, Ids, Ids]:
 def rows_of(table: Matrix, ids: Ids) -> Matrix:
     """Return the rows of a table that ids name, [U, D], each asked for before its turn.
 
-    >>> rows_of(np.eye(LANES, dtype=np.float32), np.array([1]))[0, :3].tolist()
-    [0.0, 1.0, 0.0]
+    >>> rows_of(np.eye(2, dtype=np.float32), np.array([1, 0])).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
     """
     rows = space_for(len(ids), table.shape[1])
     _copy_rows(table, ids, rows)

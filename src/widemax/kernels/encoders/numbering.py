@@ -29,11 +29,15 @@ def number_rows(context: Ids, last: int) -> tuple[Ids, int, Ids, Ids]:
     lengths, starts = np.zeros(rows, np.int64), np.full(rows, width, np.int64)
     largest = _ABSENT
     for row in range(rows):
-        for place in range(width - 1, -1, -1):
-            if context[row, place] >= 0:
-                starts[row] = place if lengths[row] < last else starts[row]
-                lengths[row] += 1
-                largest = max(largest, context[row, place])
+        length = 0
+        for place in range(width):
+            length += context[row, place] >= 0
+            largest = max(largest, context[row, place])
+        seen, place = 0, width
+        while seen < min(last, length):
+            place -= 1
+            seen += context[row, place] >= 0
+        lengths[row], starts[row] = length, place
     longest = lengths.max() if rows else 0
     before = np.full((rows, max(0, longest - last)), _ABSENT, np.int64)
     recent = np.full((rows, min(last, longest)), _ABSENT, np.int64)

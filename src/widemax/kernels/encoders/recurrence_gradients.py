@@ -42,10 +42,8 @@ def read_back(
     lengths: Ids,
     by_state: Matrix,
     num_inputs: int,
-) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the gradients of ``projected`` [U, 4·H], ``by_state`` and the bias [4·H].
-
-    They come from that of the states.
+) -> tuple[Matrix, Matrix]:
+    """Return the gradients of ``projected`` [U, 4·H] and of ``by_state`` from that of the states.
 
     All else is as ``recurrence.read_forward`` takes and returns it.
     """
@@ -53,44 +51,39 @@ def read_back(
     blocks = num_blocks(groups)
     by_projected = torch.zeros(blocks, num_inputs, 4 * size).numpy()
     by_weight = torch.zeros(blocks, 4 * size, size).numpy()
-    by_bias = torch.zeros(blocks, 1, 4 * size).numpy()
     batch = (by_states, states, gates, cells, places, lengths, by_state)
     if blocks == 1:
-        _back(0, groups, by_projected[0], by_weight[0], by_bias[0], *batch)
-    else:
-        _back_in_blocks(blocks, groups, by_projected, by_weight, by_bias, *batch)
-        by_projected, by_weight, by_bias = (
-            each.sum(0, keepdims=True) for each in (by_projected, by_weight, by_bias)
-        )
-    return by_projected[0], by_weight[0], by_bias[0, 0]
+        _back(0, groups, by_projected[0], by_weight[0], *batch)
+        return by_projected[0], by_weight[0]
+    _back_in_blocks(blocks, groups, by_projected, by_weight, *batch)
+    return by_projected.sum(0), by_weight.sum(0)
 
 
 @njit(cache=True, nogil=True)
 def _back(
-    start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_bias: Matrix,
-    by_states: Matrix, states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids,
-    by_state: Matrix,
+    start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_states: Matrix,
+    states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids, by_state: Matrix,
 ) -> None:  # fmt: skip
     size = states.shape[1]
     before, by_gates = room_for(ROWS, size), room_for(ROWS, 4 * size)
     by_later, by_cells = room_for(ROWS, size), room_for(ROWS, size)
     _back_rows(
-        start, stop, by_projected, by_weight, by_bias, by_states, states, gates, cells, places,
-        lengths, by_state, before, by_gates, by_later, by_cells,
+        start, stop, by_projected, by_weight, by_states, states, gates, cells, places, lengths,
+        by_state, before, by_gates, by_later, by_cells,
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def _back_rows(
-    start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_bias: Matrix,
-    by_states: Matrix, states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids,
-    by_state: Matrix, before: Matrix, by_gates: Matrix, by_later: Matrix, by_cells: Matrix,
+    start: int, stop: int, by_projected: Matrix, by_weight: Matrix, by_states: Matrix,
+    states: Matrix, gates: Matrix, cells: Matrix, places: Ids, lengths: Ids, by_state: Matrix,
+    before: Matrix, by_gates: Matrix, by_later: Matrix, by_cells: Matrix,
 ) -> None:  # fmt: skip
     length, size = places.shape[1], states.shape[1]
     by_projected, by_weight, by_states = unowned(by_projected, by_weight, by_states)
     states, gates, cells, places = unowned(states, gates, cells, places)
     lengths, by_state, before = unowned(lengths, by_state, before)
-    by_gates, by_later, by_cells, by_bias = unowned(by_gates, by_later, by_cells, by_bias)
+    by_gates, by_later, by_cells = unowned(by_gates, by_later, by_cells)
     for group in range(start, stop):
         first, last = group * ROWS, min((group + 1) * ROWS, len(places))
         by_later[:], by_cells[:], by_gates[:], before[:] = 0, 0, 0, 0
@@ -113,7 +106,6 @@ def _back_rows(
                     by_states, state, by_later, by_cells, at, gates, gate + at, cells, cell + at,
                     by_gates, by_projected, place,
                 )  # fmt: skip
-            _add_total(by_gates, last - first, by_bias)
             if step:
                 rows = -(-(last - first) // HEIGHT) * HEIGHT
                 _multiply_back(by_gates[:rows], before[:rows], by_state, by_later, by_weight)
@@ -132,22 +124,6 @@ def _multiply_back(
         for r in range(0, len(by_state), HEIGHT):
             rows = slice(r, r + HEIGHT)
             _multiply(by_gates[:, rows].T, before[:, columns], by_weight[rows, columns], True)
-
-
-@njit(inline="always")
-def _add_total(rows: Matrix, count: int, total: Matrix) -> None:
-    """Add the first rows to the one of ``total``, four registers that do not wait at a time."""
-    for j in range(0, rows.shape[1], 4 * LANES):
-        k, m, n = j + LANES, j + 2 * LANES, j + 3 * LANES
-        a, b = load(total, 0, j), load(total, 0, k)
-        c, d = load(total, 0, m), load(total, 0, n)
-        for row in range(count):
-            a, b = add(a, load(rows, row, j)), add(b, load(rows, row, k))
-            c, d = add(c, load(rows, row, m)), add(d, load(rows, row, n))
-        store(total, 0, j, a)
-        store(total, 0, k, b)
-        store(total, 0, m, c)
-        store(total, 0, n, d)
 
 
 @njit(inline="always")
@@ -185,11 +161,11 @@ def _unbend(
 
 @njit(cache=True, nogil=True, parallel=True)
 def _back_in_blocks(
-    blocks: int, groups: int, by_projected: Matrix, by_weight: Matrix, by_bias: Matrix, *batch: Any
+    blocks: int, groups: int, by_projected: Matrix, by_weight: Matrix, *batch: Any
 ) -> None:
     for block in prange(blocks):
         start, stop = groups * block // blocks, groups * (block + 1) // blocks
-        _back(start, stop, by_projected[block], by_weight[block], by_bias[block], *batch)
+        _back(start, stop, by_projected[block], by_weight[block], *batch)
 
 
 @njit(inline="always")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from widemax.kernels.compiling import njit, prange
 from widemax.kernels.hashing import empty_table, first_slot, hash_shift
-from widemax.kernels.models.prefetch import prefetch_row
+from widemax.kernels.models.prefetch import prefetch_part, prefetch_row
 
 # Division as in NumPy: a check for 0 at every element would keep the loops from being vectorised.
 _kernel = njit(cache=True, nogil=True, error_model="numpy")
@@ -32,6 +32,8 @@ Ids = NDArray[np.int64]
 Array = NDArray[Any]
 
 _AHEAD = 8  # entries: so long before its turn a row of the table is asked for
+
+_RADIX, _DIGITS = 64, 3  # of counts of steps, whose powers are products of those of their digits
 
 _EXPONENT = np.uint32(0x7F800000)  # all ones in infinity and NaN
 
@@ -210,22 +212,47 @@ def adam(
     kind = row.dtype.type
     kept1, new1, kept2, new2 = kind(beta1), kind(1 - beta1), kind(beta2), kind(1 - beta2)
     least = kind(eps)
+    powers1, powers2, clocks = _powers(beta1), _powers(beta2), steps.reshape(1, -1)
     end = 0
     while end < len(ids):
         y = ids[end]
         if end + _AHEAD < len(ids):
             prefetch_row(means, ids[end + _AHEAD], len(row))
             prefetch_row(squares, ids[end + _AHEAD], len(row))
+            prefetch_part(clocks, 0, ids[end + _AHEAD], 1)
             prefetch_row(values, order[end + _AHEAD], len(row))
         end = _open_row(weight, ids, order, values, gradient, row, decay, kept, end)
         steps[y] += 1
-        rate = kind(lr / (1 - beta1 ** steps[y]))
-        scale = kind(1 / math.sqrt(1 - beta2 ** steps[y]))
+        rate = kind(lr / (1 - _power(beta1, powers1, steps[y])))
+        scale = kind(1 / math.sqrt(1 - _power(beta2, powers2, steps[y])))
         for j in range(len(row)):
             means[y, j] = kept1 * means[y, j] + new1 * gradient[j]
             squares[y, j] = kept2 * squares[y, j] + new2 * gradient[j] * gradient[j]
             row[j] -= rate * means[y, j] / (math.sqrt(squares[y, j]) * scale + least)
         _write(row, weight, y, steps[y])
+
+
+@_kernel
+def _powers(base: float) -> Array:
+    """Return the powers of a base that ``_power`` multiplies, [_DIGITS, _RADIX]."""
+    powers = np.ones((_DIGITS, _RADIX), np.float64)
+    for digit in range(_DIGITS):
+        for k in range(1, _RADIX):
+            powers[digit, k] = powers[digit, k - 1] * base
+        base *= powers[digit, _RADIX - 1]
+    return powers
+
+
+@_part
+def _power(base: float, powers: Array, count: int) -> float:
+    """Return base^count by the digits of the count.
+
+    Each row has another: by its bits, there would be branches that a processor guesses wrong.
+    """
+    if count >= _RADIX**_DIGITS:
+        return float(base**count)
+    low, middle, high = count & 63, (count >> 6) & 63, count >> 12
+    return float(powers[0, low] * powers[1, middle] * powers[2, high])
 
 
 @_kernel
