@@ -114,6 +114,12 @@ def test_what_was_had_may_be_all_that_comes_before(with_seen):
     assert found.history < 10
 
 
+def test_rare_items_have_one_table_whatever_follows_them():
+    train, asked = Holdout.of_last(chain())
+    many = len(train.values) // 9  # classes that are chosen nine times each, most of them never
+    assert not order.tested_order(train, asked, many, with_seen=False).directed
+
+
 def test_turned_around_it_has_one_too():
     assert found_in(order._reversed(chain()), 60).directed
 

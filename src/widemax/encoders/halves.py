@@ -76,9 +76,7 @@ def fused_halves(
 
 def _weights(lstm: nn.LSTM, attention: SelfAttention) -> list[Tensor]:
     """Return those of both layers, by name: to walk over all parameters takes far longer."""
-    # As ``all_weights`` of one layer, which asks the module for each of them.
-    own: list[Any] = lstm._flat_weights[:4]
-    return [*own, attention.inputs.weight, attention.output.weight]
+    return [*lstm.all_weights[0], attention.inputs.weight, attention.output.weight]
 
 
 @cache

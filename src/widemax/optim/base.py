@@ -11,8 +11,6 @@ from typing import Any, ClassVar, TypeAlias, overload
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import profiler
-from torch.optim import optimizer as torch_optimizer
 from torch.optim.optimizer import Optimizer, StateDict
 
 from widemax.devices import by_kernels
@@ -68,35 +66,13 @@ class RowOptimizer(Optimizer):
                 self.param_groups.pop()
                 raise ValueError(f"params must be floating point, got dtype {parameter.dtype}")
 
-    def _patch_step_function(self) -> None:
-        """Leave out what torch puts around each step, a span of the profiler and calls of hooks.
-
-        To open a span takes a tenth of a millisecond, and mostly nobody looks: ``step`` sees to it.
-        """
-        self._zero_grad_profile_name = f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"
-
     @overload
     def step(self, closure: None = None) -> None: ...
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every parameter that has a gradient; return what ``closure`` returns, if given."""
-        if self._is_watched():
-            loss: float | None = _watched_step(self, closure)
-            return loss
-        return self._step(closure)
-
-    def _is_watched(self) -> bool:
-        """Return whether a profiler runs, or a hook waits for the steps."""
-        own = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
-        all_ = (
-            torch_optimizer._global_optimizer_pre_hooks
-            or torch_optimizer._global_optimizer_post_hooks
-        )
-        return bool(own or all_) or profiler._is_profiler_enabled
-
-    @torch.no_grad()
-    def _step(self, closure: Callable[[], float] | None = None) -> float | None:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -235,10 +211,6 @@ class RowOptimizer(Optimizer):
         _put(parameter, ids, weight.to(parameter.dtype))
         for name, value in state.items():
             _put(value, ids, rows[name])
-
-
-_watched_step: Any = Optimizer.profile_hook_step(RowOptimizer._step)
-"""A step as torch has it, which a profiler shows and hooks are called around."""
 
 
 def decay_of(group: Group) -> tuple[float, float]:

@@ -25,6 +25,8 @@ _MOST_CLASSES = 2**20
 _NUM_NEIGHBOURS = 50
 _K = 20
 _ROWS = 64
+_OFTEN = 10
+"""Interactions of an item, on average, from which it can be learned in two tables."""
 _SURELY = 2.0
 """Standard errors by which one rule must be ahead of another."""
 
@@ -38,7 +40,7 @@ class OrderTest:
     history: int
     """How many of the last items to read."""
     directed: bool
-    """Whether what follows an item is another thing than what comes before it."""
+    """Whether what follows an item is another thing than what comes before it, and often enough."""
     popular: bool = False
     """Whether histories say no more than what all choose."""
 
@@ -50,7 +52,8 @@ def tested_order(
 
     By NDCG@20 of the first target of each question, user by user. As many items are worth reading
     as item-knn does not surely rank worse by than by the best number; order has a direction where
-    followers of the last item, counted, rank surely better than its neighbours on either side;
+    followers of the last item, counted, rank surely better than its neighbours on either side, and
+    items are not so rare that two tables of them would learn less than one;
     histories say no more than popularity where that ranks as well as either.
     """
     if num_classes > _MOST_CLASSES or not len(asked):
@@ -58,6 +61,7 @@ def tested_order(
     if len(asked) == 1:
         # It proves nothing, and to count one long history takes the square of its length.
         return OrderTest(max(LENGTHS), directed=False)
+    often = len(train.values) >= _OFTEN * num_classes
     train = _some(train)
     asked = asked.chosen(torch.arange(min(len(asked), max(1, _MOST_SCORES // num_classes))))
     neighbours = ItemKNN(num_classes, num_neighbours=min(_NUM_NEIGHBOURS, num_classes))
@@ -74,7 +78,7 @@ def tested_order(
     by_counts = _ndcg(lambda last: counts.repeat(len(last), 1), asked, 1, with_seen)
     return OrderTest(
         history,
-        directed=_is_ahead(one_way, both_ways),
+        directed=often and _is_ahead(one_way, both_ways),
         popular=bool(by_counts.mean() >= max(best.mean(), one_way.mean())),
     )
 
