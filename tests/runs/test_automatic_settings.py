@@ -238,7 +238,7 @@ def test_contenders_decide_alike(log, tmp_path):
     said = forked.run(
         ["-m", "widemax", "compare", log, "--folder", folder, "--heads=full,sampled",
          "--objectives=sampled-softmax", "--rates=1", "--seeds=1", "--dimension=8",
-         "--split=last", "--workers=1", "--budget=20s", "--json"],
+         "--split=last", "--workers=1", "--budget=60s", "--json"],
         check=True,
     )  # fmt: skip
     assert not any(row["failed"] for row in json.loads(said.stdout))
